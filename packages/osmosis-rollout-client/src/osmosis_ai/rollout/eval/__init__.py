@@ -1,0 +1,1 @@
+"""Local evaluation of rollout servers."""

@@ -1,0 +1,1 @@
+"""Real endpoints on loopback for tests of workflows and servers."""

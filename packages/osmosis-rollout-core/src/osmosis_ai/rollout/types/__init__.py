@@ -1,0 +1,59 @@
+"""The models that cross boundaries: configs, outputs, samples, executions and the wire."""
+
+from osmosis_ai.rollout.types.config import (
+    AgentWorkflowConfig,
+    BaseConfig,
+    ConcurrencyConfig,
+    GraderConfig,
+)
+from osmosis_ai.rollout.types.execution import (
+    ExecutionOutcome,
+    ExecutionRequest,
+    ExecutionResult,
+    RolloutErrorCategory,
+    RolloutStatus,
+)
+from osmosis_ai.rollout.types.messages import MessageDict, Messages
+from osmosis_ai.rollout.types.output import AgentWorkflowOutput
+from osmosis_ai.rollout.types.protocol import (
+    POLLING_LEASE_HEADER,
+    CancelRolloutsRequest,
+    CancelRolloutsResponse,
+    GraderCompleteRequest,
+    GraderStatus,
+    RolloutCompleteRequest,
+    RolloutInitRequest,
+    RolloutInitResponse,
+    RolloutResultResponse,
+    RolloutStatusResponse,
+)
+from osmosis_ai.rollout.types.sample import RolloutSample
+from osmosis_ai.rollout.types.segment import PathSegment, check_path_segment
+
+__all__ = [
+    "POLLING_LEASE_HEADER",
+    "AgentWorkflowConfig",
+    "AgentWorkflowOutput",
+    "BaseConfig",
+    "CancelRolloutsRequest",
+    "CancelRolloutsResponse",
+    "ConcurrencyConfig",
+    "ExecutionOutcome",
+    "ExecutionRequest",
+    "ExecutionResult",
+    "GraderCompleteRequest",
+    "GraderConfig",
+    "GraderStatus",
+    "MessageDict",
+    "Messages",
+    "PathSegment",
+    "RolloutCompleteRequest",
+    "RolloutErrorCategory",
+    "RolloutInitRequest",
+    "RolloutInitResponse",
+    "RolloutResultResponse",
+    "RolloutSample",
+    "RolloutStatus",
+    "RolloutStatusResponse",
+    "check_path_segment",
+]

@@ -1,0 +1,1 @@
+"""The rollout server over HTTP."""
