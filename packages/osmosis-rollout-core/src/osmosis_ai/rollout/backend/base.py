@@ -87,5 +87,5 @@ class ExecutionBackend(ABC):
         """Return what the health route shows of the backend, `{"status": "ok"}` at least."""
         return {"status": "ok"}
 
-    async def shutdown(self) -> None:
+    async def shutdown(self) -> None:  # noqa: B027 - most backends hold nothing
         """Release what the backend holds; no execution starts afterwards."""

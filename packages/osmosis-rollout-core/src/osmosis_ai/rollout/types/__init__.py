@@ -13,7 +13,9 @@ from osmosis_ai.rollout.types.execution import (
     RolloutErrorCategory,
     RolloutStatus,
 )
+from osmosis_ai.rollout.types.json_safety import json_safe
 from osmosis_ai.rollout.types.messages import MessageDict, Messages
+from osmosis_ai.rollout.types.numbers import FiniteNumber
 from osmosis_ai.rollout.types.output import AgentWorkflowOutput
 from osmosis_ai.rollout.types.protocol import (
     POLLING_LEASE_HEADER,
@@ -41,6 +43,7 @@ __all__ = [
     "ExecutionOutcome",
     "ExecutionRequest",
     "ExecutionResult",
+    "FiniteNumber",
     "GraderCompleteRequest",
     "GraderConfig",
     "GraderStatus",
@@ -56,4 +59,5 @@ __all__ = [
     "RolloutStatus",
     "RolloutStatusResponse",
     "check_path_segment",
+    "json_safe",
 ]
