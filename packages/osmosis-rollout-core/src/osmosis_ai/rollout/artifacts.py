@@ -1,0 +1,240 @@
+"""Per-rollout directories: `<root>/<rollout id>/`, with user files in `artifacts/` below.
+
+User code may put anything there: links, pipes, directories in the place of the server's files.
+Every function here stays below the root whatever it finds. All of them block; call them off the
+event loop.
+"""
+
+import errno
+import logging
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from osmosis_ai.rollout._safe_fs import open_dir, open_regular, replace_at, scratch_name
+from osmosis_ai.rollout.types.segment import check_path_segment
+
+ARTIFACT_ROOT_VARIABLE = "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT"
+
+_DEFAULT_ROOT = "~/.osmosis"
+_USER_DIR = "artifacts"
+# Deeper trees are somebody's joke, and cost the square of their depth.
+_MAX_DEPTH = 64
+_PREVIOUS = re.compile(r"previous-[0-9]+")
+_NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+_log = logging.getLogger(__name__)
+
+
+def artifact_root_from_env() -> Path:
+    """Return the absolute directory that holds the rollouts' folders; it need not exist yet.
+
+    It is `_OSMOSIS_ROLLOUT_ARTIFACT_ROOT`, else `~/.osmosis`.
+    """
+    chosen = Path(os.environ.get(ARTIFACT_ROOT_VARIABLE) or _DEFAULT_ROOT)
+    try:
+        return chosen.expanduser().absolute()
+    except RuntimeError:
+        # A process whose user has no home, as in some containers: its home counts as `/`.
+        return Path("/", *chosen.parts[1:])
+
+
+def rollout_dir(root: Path, rollout_id: str) -> Path:
+    """Return the rollout's folder, directly below `root`; nothing is created.
+
+    Raises:
+        ValueError: the id is no plain path segment.
+    """
+    return root / check_path_segment(rollout_id)
+
+
+def prove_writable(root: Path) -> None:
+    """Create `root` where needed and write a file into it, which is removed again.
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    with open_dir(root, missing="create") as fd:
+        name = scratch_name()
+        replace_at(fd, name, lambda file: file.write(b"writable"))
+        os.unlink(name, dir_fd=fd)
+
+
+def provision(root: Path, rollout_id: str) -> Path:
+    """Make the rollout's folder and the directory for user files in it.
+
+    What an earlier rollout of the same id left behind is set aside (see `set_aside`).
+
+    Returns:
+        The directory for user files, empty.
+
+    Raises:
+        OSError: the directories cannot be made.
+        ValueError: the id is no plain path segment.
+    """
+    folder = rollout_dir(root, rollout_id)
+    set_aside(root, rollout_id)
+    with open_dir(root, [rollout_id, _USER_DIR], missing="reclaim"):
+        return folder / _USER_DIR
+
+
+def set_aside(root: Path, rollout_id: str) -> Path | None:
+    """Move what is in the rollout's folder to `previous-<n>/` in it, n counting up from 1.
+
+    Returns:
+        The folder with the old content, or None when there was none.
+
+    Raises:
+        OSError: the content cannot be moved.
+        ValueError: the id is no plain path segment.
+    """
+    folder = rollout_dir(root, rollout_id)
+    with ExitStack() as opened:
+        try:
+            fd = opened.enter_context(open_dir(root, [rollout_id]))
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY:
+                raise
+            return None
+        old = [name for name in os.listdir(fd) if not _PREVIOUS.fullmatch(name)]
+        if not old:
+            return None
+        previous = _make_previous(fd)
+        for name in old:
+            os.rename(name, f"{previous}/{name}", src_dir_fd=fd, dst_dir_fd=fd)
+    _log.warning(
+        "The rollout id %s was used before: its old files were moved to %s.", rollout_id, previous
+    )
+    return folder / previous
+
+
+def _make_previous(parent: int) -> str:
+    number = 1
+    while True:
+        name = f"previous-{number}"
+        try:
+            os.mkdir(name, dir_fd=parent)
+        except FileExistsError:
+            number += 1
+        else:
+            return name
+
+
+def replace_file(root: Path, rollout_id: str, name: str, data: bytes) -> Path:
+    """Write a file of the server's own into the rollout's folder, atomically.
+
+    It takes the place of whatever user code put there: links, pipes and files are replaced, never
+    written through; a directory of the same name is renamed to `<name>.displaced-<n>`.
+
+    Args:
+        root: The directory that holds the rollouts' folders.
+        rollout_id: The rollout's id.
+        name: The file's name, or a path below the folder with `/` between its parts.
+        data: The whole content.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        OSError: the file cannot be written.
+        ValueError: the id or a part of the name is no plain path segment.
+    """
+    folder = rollout_dir(root, rollout_id)
+    *parents, last = _parts(name)
+    with open_dir(root, [rollout_id, *parents], missing="reclaim") as fd:
+        try:
+            replace_at(fd, last, lambda file: file.write(data))
+        except IsADirectoryError:
+            _displace(fd, last)
+            replace_at(fd, last, lambda file: file.write(data))
+    return folder / name
+
+
+def _displace(parent: int, name: str) -> None:
+    taken = set(os.listdir(parent))
+    number = 1
+    while (displaced := f"{name}.displaced-{number}") in taken:
+        number += 1
+    os.rename(name, displaced, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def list_files(root: Path, relative: str) -> list[PurePosixPath]:
+    """List the regular files of the tree at `root`/`relative`, sorted, relative to that tree.
+
+    Links are never followed. Links, pipes, sockets and devices are left out, with a log line each;
+    so are a file that has another name (a hard link) outside of the tree, and what lies deeper
+    than 64 levels.
+
+    Raises:
+        OSError: there is no such directory, or a link is on the way to it from `root`.
+        ValueError: a part of `relative` is no plain path segment.
+    """
+    found = dict(_walk(root, _parts(relative)))
+    names = Counter((info.st_dev, info.st_ino) for info in found.values())
+    inside: list[PurePosixPath] = []
+    for path, info in found.items():
+        if info.st_nlink > names[info.st_dev, info.st_ino]:
+            _log.warning("Left out %r: it is a hard link to a file outside of its tree.", str(path))
+        else:
+            inside.append(path)
+    return sorted(inside)
+
+
+def copy_tree(root: Path, relative: str, target_root: Path, target: str) -> list[PurePosixPath]:
+    """Copy the files that `list_files` names to `target_root`/`target`, each one atomically.
+
+    Files that vanish or change their kind meanwhile are left out, with a log line.
+
+    Returns:
+        The copied files, relative to both trees.
+
+    Raises:
+        OSError: the source is not there, or a link is on the way to it; the target cannot be
+            written; a link is anywhere in the target path below `target_root`.
+        ValueError: a part of `relative` or `target` is no plain path segment.
+    """
+    source_parts, target_parts = _parts(relative), _parts(target)
+    copied: list[PurePosixPath] = []
+    for path in list_files(root, relative):
+        folder = path.parts[:-1]
+        with ExitStack() as opened:
+            try:
+                source_fd = opened.enter_context(open_dir(root, [*source_parts, *folder]))
+                source = opened.enter_context(open_regular(source_fd, path.name))
+            except OSError as error:
+                _log.warning("Left out %r: %s.", str(path), error.strerror)
+                continue
+            into = [*target_parts, *folder]
+            target_fd = opened.enter_context(open_dir(target_root, into, missing="create"))
+            replace_at(target_fd, path.name, partial(shutil.copyfileobj, source))
+        copied.append(path)
+    return copied
+
+
+def _walk(root: Path, top: list[str]) -> Iterator[tuple[PurePosixPath, os.stat_result]]:
+    folders: list[tuple[str, ...]] = [()]
+    while folders:
+        folder = folders.pop()
+        try:
+            with open_dir(root, [*top, *folder]) as fd, os.scandir(fd) as entries:
+                for entry in entries:
+                    path = PurePosixPath(*folder, entry.name)
+                    if entry.is_file(follow_symlinks=False):
+                        yield path, entry.stat(follow_symlinks=False)
+                    elif entry.is_dir(follow_symlinks=False) and len(path.parts) < _MAX_DEPTH:
+                        folders.append(path.parts)
+                    else:
+                        _log.warning("Left out %r: it is no regular file.", str(path))
+        except OSError as error:
+            if not folder:
+                raise
+            _log.warning("Left out %r: %s.", "/".join(folder), error.strerror)
+
+
+def _parts(relative: str) -> list[str]:
+    return [check_path_segment(part) for part in relative.split("/")]
