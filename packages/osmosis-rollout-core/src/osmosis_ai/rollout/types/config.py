@@ -1,5 +1,7 @@
 """Configuration models for workflows and graders."""
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -21,7 +23,9 @@ class BaseConfig(BaseModel):
         description: Free text for people.
     """
 
-    model_config = ConfigDict(extra="allow", validate_assignment=True, arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="allow", validate_assignment=True, arbitrary_types_allowed=True
+    )
 
     name: str
     description: str | None = None

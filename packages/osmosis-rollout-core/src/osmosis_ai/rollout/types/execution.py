@@ -1,7 +1,7 @@
 """What goes into a backend and what comes out of it."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,7 +56,7 @@ class ExecutionRequest(BaseModel):
         grade: Whether grading is asked for.
     """
 
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
 
     id: PathSegment
     prompt: Messages
@@ -78,7 +78,7 @@ class ExecutionResult(BaseModel):
         extra_fields: The backend's diagnostics; they are archived and never sent to a trainer.
     """
 
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
 
     status: RolloutStatus
     sample: RolloutSample | None = None

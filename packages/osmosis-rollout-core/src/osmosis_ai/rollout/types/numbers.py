@@ -3,7 +3,7 @@
 import math
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field
 
@@ -26,7 +26,7 @@ def plain_number(value: object) -> int | float:
         ValueError: the number is too large for a float.
     """
     if _is_foreign_scalar(value):
-        value = value.item()  # type: ignore[attr-defined]
+        value = cast(Any, value).item()
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real | Decimal):

@@ -1,6 +1,6 @@
 """What a workflow may return from `run()`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,7 +19,7 @@ class AgentWorkflowOutput(BaseModel):
 
     # Instances are checked again at every backend boundary, so that a NaN written after
     # construction does not slip through.
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", revalidate_instances="always", hide_input_in_errors=True
     )
 

@@ -2,7 +2,7 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -52,7 +52,7 @@ Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 class _WireModel(BaseModel):
     # Requests hold keys: no error may repeat what was submitted.
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
 
 
 class RolloutInitRequest(_WireModel):

@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,7 +30,9 @@ class RolloutSample(BaseModel):
         pydantic.ValidationError: on construction and on assignment, when a value does not fit.
     """
 
-    model_config = ConfigDict(validate_assignment=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        validate_assignment=True, hide_input_in_errors=True
+    )
 
     messages: Sequence[Mapping[str, Any]] = Field(default_factory=list[Mapping[str, Any]])
     trajectory_messages: Sequence[Mapping[str, Any]] | None = None
@@ -53,7 +55,7 @@ class RolloutSample(BaseModel):
             )
             copied = None
         # Not an assignment by the user: it must neither validate again nor count as a set field.
-        self.__dict__["trajectory_messages"] = copied
+        vars(self)["trajectory_messages"] = copied
 
     def json_safe_copy(self) -> "RolloutSample":
         """Return a copy whose `metrics` and `extra_fields` can be encoded as strict JSON.
