@@ -1,1 +1,38 @@
-"""Real endpoints on loopback for tests of workflows and servers."""
+"""Real chat-completions endpoints on loopback, for tests of workflows, servers and clients.
+
+`ScriptedPolicy` answers what a test tells it to, however broken; `ReplayPolicy` answers with
+recorded solutions of real models. Both need nothing but the standard library.
+"""
+
+from osmosis_ai.rollout.testing._endpoint import PolicyRequest
+from osmosis_ai.rollout.testing._replies import (
+    DONE,
+    Reply,
+    ToolCall,
+    chunk,
+    error_reply,
+    raw_reply,
+    reply,
+    stream_reply,
+)
+from osmosis_ai.rollout.testing._scripted import ScriptedPolicy, ScriptError
+from osmosis_ai.rollout.testing._steps import Comment, Cut, Gate, Pause, Step
+
+__all__ = [
+    "DONE",
+    "Comment",
+    "Cut",
+    "Gate",
+    "Pause",
+    "PolicyRequest",
+    "Reply",
+    "ScriptError",
+    "ScriptedPolicy",
+    "Step",
+    "ToolCall",
+    "chunk",
+    "error_reply",
+    "raw_reply",
+    "reply",
+    "stream_reply",
+]

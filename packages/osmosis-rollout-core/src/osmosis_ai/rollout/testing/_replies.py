@@ -1,0 +1,282 @@
+"""Answers of a scripted policy: what is sent, when, and where it breaks off."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from osmosis_ai.rollout.testing._steps import Comment, Cut, Step
+
+DONE: Final = b"data: [DONE]\n\n"
+
+_EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8"}
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call in an assistant message.
+
+    Attributes:
+        name: The tool's name.
+        arguments: An object, which is sent as JSON text; or that text itself; or the fragments
+            that it is streamed in.
+        id: The call's id; `call_<position>` when it is empty.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | str | Sequence[str] = "{}"
+    id: str = ""
+
+    @property
+    def fragments(self) -> list[str]:
+        """The argument text as it is streamed."""
+        if isinstance(self.arguments, Mapping):
+            return [json.dumps(self.arguments)]
+        return _fragments(self.arguments)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer, sent step by step; `reply`, `stream_reply` and their like build it.
+
+    Attributes:
+        steps: What happens in order (see `Step`). The response's head is sent together with the
+            first bytes of its body, so a pause in front delays it, and a cut in front means that
+            there is no response at all.
+        status: The HTTP status.
+        headers: The response's headers; framing headers are added.
+        completion: The whole answer for requests that do not ask for a stream; without one they
+            get the steps too.
+        framed: False sends bytes to the socket as they are, with no head of ours, and closes the
+            connection at the end.
+    """
+
+    steps: tuple[Step, ...]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: dict(_EVENT_STREAM))
+    completion: Mapping[str, Any] | None = None
+    framed: bool = True
+
+    def insert(self, index: int, *steps: Step) -> "Reply":
+        """Return this reply with `steps` put in before the step at `index`, as in a list."""
+        return replace(self, steps=(*self.steps[:index], *steps, *self.steps[index:]))
+
+    def cut(self, after: int, *, reset: bool = False) -> "Reply":
+        """Return this reply broken off after its first `after` steps.
+
+        Args:
+            after: How many steps are still sent.
+            reset: Whether the connection is reset (RST) rather than closed.
+        """
+        return replace(self, steps=(*self.steps[:after], Cut(reset=reset)))
+
+
+def reply(
+    content: str | Sequence[str] | None = None,
+    *,
+    tool_calls: Sequence[ToolCall] = (),
+    interleaved: bool = False,
+    reasoning: str | Sequence[str] | None = None,
+    finish_reason: str | None = None,
+    usage: Mapping[str, Any] | None = None,
+    usage_on_finish: bool = False,
+    prompt_token_ids: Sequence[int] | None = None,
+    token_ids: Sequence[int] | None = None,
+    logprobs: Sequence[Mapping[str, Any]] | None = None,
+    one_chunk: bool = False,
+) -> Reply:
+    """Answer with one well-formed assistant message.
+
+    Args:
+        content: The text, or the fragments that it is streamed in.
+        tool_calls: The calls, in their order.
+        interleaved: Whether the calls' fragments are streamed in turns instead of call by call.
+        reasoning: The `reasoning_content`, or its fragments; streamed before the content.
+        finish_reason: By default `tool_calls` if there are any, else `stop`.
+        usage: The token counts; by default none are sent. They come in a last chunk that has no
+            choices.
+        usage_on_finish: Whether they come on the chunk with the finish reason instead.
+        prompt_token_ids: Sent on the first chunk, as vLLM does.
+        token_ids: The completion's token ids, spread over the chunks.
+        logprobs: Entries of `logprobs.content`, spread likewise.
+        one_chunk: Whether a single chunk holds everything.
+    """
+    calls = _whole_calls(tool_calls)
+    whole: dict[str, Any] = {"role": "assistant", "content": _joined(content)}
+    if reasoning is not None:
+        whole["reasoning_content"] = _joined(reasoning)
+    if calls:
+        whole["tool_calls"] = calls
+    finish = finish_reason or ("tool_calls" if calls else "stop")
+    if one_chunk:
+        indexed = [{"index": index, **call} for index, call in enumerate(calls)]
+        deltas = [{**whole, "tool_calls": indexed} if calls else whole]
+    else:
+        deltas = _deltas(content, reasoning, tool_calls, interleaved=interleaved)
+    chunks = [_chunk(delta) for delta in deltas]
+    _spread(chunks, token_ids, logprobs)
+    if prompt_token_ids is not None:
+        chunks[0]["prompt_token_ids"] = list(prompt_token_ids)
+    if one_chunk:
+        chunks[0]["choices"][0]["finish_reason"] = finish
+    else:
+        chunks.append(_chunk({}, finish))
+    if usage is not None:
+        if not (usage_on_finish or one_chunk):
+            chunks.append({"choices": []})
+        chunks[-1]["usage"] = dict(usage)
+    choice = {"index": 0, "message": whole, "finish_reason": finish}
+    completion = _completion(choice, usage, prompt_token_ids, token_ids, logprobs)
+    return Reply(steps=(*chunks, DONE), completion=completion)
+
+
+def chunk(*, finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    """Return one streamed chunk for `stream_reply`: `chunk(content="4", finish_reason="stop")`.
+
+    Add other keys to the dict that comes back. `id`, `object`, `created` and `model` are filled
+    in when it is sent, unless they are there.
+    """
+    return _chunk(delta, finish_reason)
+
+
+def stream_reply(*steps: Step, done: bool = True) -> Reply:
+    """Answer with a stream of hand-written steps, however odd.
+
+    Args:
+        steps: See `Step`: dicts become events (`chunk` builds them, `{"error": ...}` is an error
+            inside the stream), bytes are sent as they are.
+        done: Whether `data: [DONE]` follows.
+    """
+    return Reply(steps=(*steps, DONE) if done else steps)
+
+
+def error_reply(
+    status: int,
+    error: str | Mapping[str, Any] = "scripted error",
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """Answer with an error before any stream.
+
+    Args:
+        status: The HTTP status.
+        error: A message, sent as an OpenAI-style `{"error": {...}}`; or the whole JSON body; or,
+            when it begins with `<`, an HTML page such as proxies send.
+        headers: Further headers, e.g. `{"Retry-After": "1"}`.
+    """
+    if isinstance(error, str) and error.startswith("<"):
+        body, kind = error, {"Content-Type": "text/html; charset=utf-8"}
+    else:
+        if isinstance(error, str):
+            error_type = "invalid_request_error" if status < 500 else "server_error"
+            error = {"error": {"message": error, "type": error_type, "param": None, "code": None}}
+        body, kind = json.dumps(error), _JSON
+    return Reply(steps=(body.encode(),), status=status, headers={**kind, **(headers or {})})
+
+
+def raw_reply(*steps: Step) -> Reply:
+    """Answer with bytes straight on the socket, HTTP head included; then close the connection."""
+    return Reply(steps=steps, framed=False)
+
+
+def unstreamed(reply: Reply, body: bytes) -> Reply:
+    """Return the reply with `body` for all that it streams; what delays or cuts it stays."""
+    sends = [isinstance(step, Mapping | bytes | Comment) for step in reply.steps]
+    first = sends.index(True) if True in sends else len(sends)
+    rest = [step for step, sent in zip(reply.steps, sends, strict=True) if not sent]
+    steps = (*rest[:first], body, *rest[first:])
+    return replace(reply, steps=steps, headers={**reply.headers, **_JSON})
+
+
+def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def _fragments(text: str | Sequence[str] | None) -> list[str]:
+    if text is None:
+        return []
+    return [text] if isinstance(text, str) else list(text)
+
+
+def _joined(text: str | Sequence[str] | None) -> str | None:
+    return None if text is None else "".join(text)
+
+
+def _whole_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": call.id or f"call_{index}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": "".join(call.fragments)},
+        }
+        for index, call in enumerate(calls)
+    ]
+
+
+def _deltas(
+    content: str | Sequence[str] | None,
+    reasoning: str | Sequence[str] | None,
+    calls: Sequence[ToolCall],
+    *,
+    interleaved: bool,
+) -> list[dict[str, Any]]:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if calls else ""}]
+    deltas += [{"reasoning_content": piece} for piece in _fragments(reasoning)]
+    deltas += [{"content": piece} for piece in _fragments(content)]
+    by_call = [_call_fragments(index, call) for index, call in enumerate(calls)]
+    if interleaved:
+        longest = max(map(len, by_call), default=0)
+        pieces = [call[turn] for turn in range(longest) for call in by_call if turn < len(call)]
+    else:
+        pieces = [piece for call in by_call for piece in call]
+    return deltas + [{"tool_calls": [piece]} for piece in pieces]
+
+
+def _call_fragments(index: int, call: ToolCall) -> list[dict[str, Any]]:
+    first, *rest = call.fragments or [""]
+    head = {
+        "index": index,
+        "id": call.id or f"call_{index}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": first},
+    }
+    return [head, *({"index": index, "function": {"arguments": piece}} for piece in rest)]
+
+
+def _spread(
+    chunks: list[dict[str, Any]],
+    token_ids: Sequence[int] | None,
+    logprobs: Sequence[Mapping[str, Any]] | None,
+) -> None:
+    # The chunk that only opens the message has no tokens.
+    carriers = chunks[1:] or chunks
+    for position, carrier in enumerate(carriers):
+        choice = carrier["choices"][0]
+        if token_ids is not None:
+            choice["token_ids"] = _share(token_ids, position, len(carriers))
+        if logprobs is not None:
+            choice["logprobs"] = {"content": _share(logprobs, position, len(carriers))}
+
+
+def _share[T](items: Sequence[T], position: int, shares: int) -> list[T]:
+    return list(items[len(items) * position // shares : len(items) * (position + 1) // shares])
+
+
+def _completion(
+    choice: dict[str, Any],
+    usage: Mapping[str, Any] | None,
+    prompt_token_ids: Sequence[int] | None,
+    token_ids: Sequence[int] | None,
+    logprobs: Sequence[Mapping[str, Any]] | None,
+) -> dict[str, Any]:
+    if token_ids is not None:
+        choice["token_ids"] = list(token_ids)
+    if logprobs is not None:
+        choice["logprobs"] = {"content": list(logprobs)}
+    completion: dict[str, Any] = {"choices": [choice]}
+    if prompt_token_ids is not None:
+        completion["prompt_token_ids"] = list(prompt_token_ids)
+    if usage is not None:
+        completion["usage"] = dict(usage)
+    return completion
