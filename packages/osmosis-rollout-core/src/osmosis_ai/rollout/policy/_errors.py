@@ -1,5 +1,7 @@
 """Failures of the policy's endpoint."""
 
+from typing import override
+
 # Answers that say "not now" or "I broke", as against "your request is wrong".
 _ENDPOINT_FAILURES = frozenset({408, 429})
 
@@ -21,3 +23,9 @@ class PolicyError(Exception):
     def is_endpoint_failure(self) -> bool:
         """Whether the endpoint failed, rather than refused what the agent asked for."""
         return self.status is None or self.status in _ENDPOINT_FAILURES or self.status >= 500
+
+    @override
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.message
+        return f"the policy endpoint answered {self.status}: {self.message}"

@@ -1,0 +1,194 @@
+"""Sending a request until an answer begins, and reading that answer to its end."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from osmosis_ai.rollout.policy._endpoint import Endpoint
+from osmosis_ai.rollout.policy._errors import PolicyError
+from osmosis_ai.rollout.policy._pool import pooled_client
+from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
+
+_BACKOFF_SEC: Final = (0.5, 1.0)
+_MAX_RETRY_AFTER_SEC: Final = 30.0
+_RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
+_RETRIED_ERRORS: Final = (
+    httpx.NetworkError,
+    httpx.RemoteProtocolError,
+    httpx.ConnectTimeout,
+    httpx.ProxyError,
+)
+_MAX_REFUSAL_BYTES: Final = 64 * 1024
+_DRAIN_SEC: Final = 0.2
+
+
+class _TransientError(Exception):
+    """An attempt failed in a way that may pass."""
+
+    def __init__(self, error: PolicyError, retry_after: float | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.retry_after = retry_after
+
+
+class Answer:
+    """A successful response whose body has begun; close it when done."""
+
+    def __init__(
+        self, endpoint: Endpoint, response: httpx.Response, first: bytes, rest: AsyncIterator[bytes]
+    ) -> None:
+        self._endpoint = endpoint
+        self._response = response
+        self._first = first
+        self._rest = rest
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is one JSON document rather than an event stream."""
+        kind = self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return kind == "application/json" or self._first.lstrip().startswith(b"{")
+
+    async def read(self) -> bytes:
+        """Return the next bytes as they come, none at the end.
+
+        Raises:
+            PolicyError: the connection broke.
+        """
+        if self._first:
+            data, self._first = self._first, b""
+            return data
+        try:
+            return await anext(self._rest, b"")
+        except httpx.HTTPError as error:
+            msg = f"the policy's answer broke off: {_describe(error, self._endpoint)}"
+            raise PolicyError(msg) from error
+
+    async def read_all(self) -> bytes:
+        """Return the rest of the body.
+
+        Raises:
+            PolicyError: the connection broke.
+        """
+        parts: list[bytes] = []
+        while data := await self.read():
+            parts.append(data)
+        return b"".join(parts)
+
+    async def drain(self) -> None:
+        """Read past the end of the answer, if it comes soon: only a body that was read to its end
+        leaves its connection to the next call.
+        """
+        with suppress(PolicyError, TimeoutError):
+            async with asyncio.timeout(_DRAIN_SEC):
+                await self.read_all()
+
+    async def aclose(self) -> None:
+        """Close the response, and the connection too unless the body was read to its end."""
+        await self._response.aclose()
+
+
+async def open_answer(endpoint: Endpoint, body: bytes) -> Answer:
+    """Send the request and return the answer once its first byte is there.
+
+    Connection errors, 429, 502, 503 and 504 are tried again twice; the server's `Retry-After` sets
+    the wait within limits.
+
+    Raises:
+        PolicyError: the endpoint cannot be reached, or refused.
+    """
+    for backoff in _BACKOFF_SEC:
+        try:
+            return await _attempt(endpoint, body)
+        except _TransientError as failure:
+            wait = failure.retry_after
+        await asyncio.sleep(backoff * random.uniform(1, 1.2) if wait is None else wait)
+    try:
+        return await _attempt(endpoint, body)
+    except _TransientError as failure:
+        raise failure.error from failure.__cause__
+
+
+async def _attempt(endpoint: Endpoint, body: bytes) -> Answer:
+    client = await pooled_client()
+    headers = {
+        "Accept": "text/event-stream, application/json",
+        # A compressed stream comes in the compressor's blocks instead of as it is made.
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+    }
+    # Told how to authenticate, httpx looks for nothing else: the bearer stands.
+    auth = httpx.Auth() if endpoint.api_key else httpx.USE_CLIENT_DEFAULT
+    if endpoint.api_key:
+        headers["Authorization"] = f"Bearer {endpoint.api_key}"
+    request = client.build_request("POST", endpoint.url, content=body, headers=headers)
+    try:
+        response = await client.send(request, auth=auth, stream=True)
+        return await _begin(endpoint, response)
+    except _RETRIED_ERRORS as error:
+        msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
+        raise _TransientError(PolicyError(msg)) from error
+    except (httpx.LocalProtocolError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        # Its text can repeat headers, so neither show nor chain it.
+        msg = f"the request to {endpoint.shown} cannot be sent ({type(error).__name__})"
+        raise PolicyError(msg) from None
+    except httpx.HTTPError as error:
+        msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
+        raise PolicyError(msg) from error
+
+
+async def _begin(endpoint: Endpoint, response: httpx.Response) -> Answer:
+    try:
+        if not response.is_success:
+            raise await _refusal(endpoint, response)
+        rest = response.aiter_bytes()
+        return Answer(endpoint, response, await anext(rest, b""), rest)
+    except BaseException:
+        await response.aclose()
+        raise
+
+
+async def _refusal(endpoint: Endpoint, response: httpx.Response) -> Exception:
+    body = b""
+    with suppress(httpx.HTTPError):
+        async for data in response.aiter_bytes():
+            body += data
+            if len(body) >= _MAX_REFUSAL_BYTES:
+                break
+    message = endpoint.redact(refusal_message(response.status_code, body))
+    error = PolicyError(message, status=response.status_code)
+    if response.status_code not in _RETRIED_STATUSES:
+        return error
+    return _TransientError(error, _retry_after(response.headers.get("retry-after", "")))
+
+
+def _retry_after(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    # Not min(max()): a comparison with nan is False, whichever way.
+    return min(seconds, _MAX_RETRY_AFTER_SEC) if seconds > 0 else 0.0
+
+
+def _describe(error: httpx.HTTPError, endpoint: Endpoint) -> str:
+    text = endpoint.redact(bounded(str(error))) or type(error).__name__
+    return f"{text} ({endpoint.shown}{_proxy_note(endpoint)})"
+
+
+def _proxy_note(endpoint: Endpoint) -> str:
+    if endpoint.is_loopback or proxy_bypass(endpoint.host):
+        return ""
+    proxies = getproxies()
+    proxy = proxies.get(endpoint.shown.partition(":")[0]) or proxies.get("all")
+    return f" through the environment's proxy {proxy.rpartition('@')[2]}" if proxy else ""

@@ -1,0 +1,67 @@
+"""One pooled HTTP client per event loop, for every rollout that runs on it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Final
+
+from osmosis_ai.rollout.policy._endpoint import LOOPBACK_HOSTS
+
+if TYPE_CHECKING:
+    import httpx
+
+# No byte for this long is a dead endpoint; deadlines shorter than that are the rollout's.
+_SILENCE_SEC: Final = 600.0
+_CONNECT_SEC: Final = 30.0
+# uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
+_IDLE_SEC: Final = 4.0
+
+type _Lifetime = AsyncGenerator["httpx.AsyncClient"]
+
+_lifetimes: dict[asyncio.AbstractEventLoop, tuple["httpx.AsyncClient", _Lifetime]] = {}
+
+
+async def pooled_client() -> "httpx.AsyncClient":
+    """Return the running loop's client; the first call makes it."""
+    loop = asyncio.get_running_loop()
+    if loop not in _lifetimes:
+        for ended in [known for known in _lifetimes if known.is_closed()]:
+            del _lifetimes[ended]
+        lifetime = _lifetime(loop)
+        # Nothing in there waits before the yield, so no other task gets in between.
+        _lifetimes[loop] = (await anext(lifetime), lifetime)
+    return _lifetimes[loop][0]
+
+
+async def close_policy_clients() -> None:
+    """Close the running loop's pooled client; a later call to the policy makes a new one.
+
+    A loop that ends by itself, as in `asyncio.run`, closes its client too.
+    """
+    known = _lifetimes.get(asyncio.get_running_loop())
+    if known is not None:
+        await known[1].aclose()
+
+
+async def _lifetime(loop: asyncio.AbstractEventLoop) -> _Lifetime:
+    # A generator, because a loop that ends closes its generators and so closes the client.
+    client = _new_client()
+    try:
+        yield client
+    finally:
+        _lifetimes.pop(loop, None)
+        await client.aclose()
+
+
+def _new_client() -> "httpx.AsyncClient":
+    import httpx
+
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(_SILENCE_SEC, connect=_CONNECT_SEC, pool=None),
+        # The running rollouts bound the connections, and no call ever waits for one.
+        limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SEC),
+        # Proxies of the environment are for the world outside.
+        mounts={f"all://{f'[{host}]' if ':' in host else host}": None for host in LOOPBACK_HOSTS},
+        # One endpoint's cookies are none of the next one's business.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+    )
