@@ -1,6 +1,6 @@
 """Strict assembly of one reply from the chunks of a chat completion."""
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
@@ -122,9 +122,9 @@ class Assembly:
         return PolicyPiece(content, reasoning, refusal, calls)
 
     def _add_content(self, content: object) -> str:
-        if not isinstance(content, list):
-            return self._add_text("content", content)
-        return "".join(self._add_part(part) for part in as_array(content))
+        if isinstance(content, list):
+            return "".join([self._add_part(part) for part in as_array(cast("object", content))])
+        return self._add_text("content", content)
 
     def _add_part(self, part: object) -> str:
         if isinstance(part, str):
@@ -162,8 +162,8 @@ def _keep_once(kept: dict[str, Any], source: dict[str, Any], known: frozenset[st
     for key, value in source.items():
         if key in known or value is None:
             continue
-        if isinstance(value, list) and isinstance(kept.get(key), list):
-            kept[key] = [*kept[key], *value]
+        if (more := as_array(value)) and (held := as_array(kept.get(key))):
+            kept[key] = [*held, *more]
         else:
             kept.setdefault(key, value)
 

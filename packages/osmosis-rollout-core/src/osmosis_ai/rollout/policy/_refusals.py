@@ -38,8 +38,8 @@ def message_in(payload: object) -> str:
     fields = as_object(payload)
     for key in ("error", "message", "detail"):
         value: Any = fields.get(key)
-        if isinstance(value, list):
-            return "; ".join(_problem(item) for item in as_array(value))
+        if problems := as_array(value):
+            return "; ".join(_problem(item) for item in problems)
         if value:
             return message_in(value)
     return json.dumps(payload, ensure_ascii=False) if payload else ""

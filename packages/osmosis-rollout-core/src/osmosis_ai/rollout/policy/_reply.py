@@ -80,12 +80,14 @@ class PolicyReply:
     @property
     def text(self) -> str:
         """The answer's text, empty when there is none."""
-        return self.message["content"] or ""
+        content: str | None = self.message["content"]
+        return content or ""
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
         """The answer's tool calls, empty when there are none."""
-        return self.message.get("tool_calls", [])
+        calls: list[dict[str, Any]] = self.message.get("tool_calls", [])
+        return calls
 
     @property
     def annotated(self) -> MessageDict:

@@ -39,11 +39,12 @@ class TokenRecord:
         meta = as_object(choice.get("meta_info"))
         for holder in (chunk, choice, meta):
             self.prompt_token_ids = self.prompt_token_ids or holder.get("prompt_token_ids")
-        if isinstance(ids := choice.get("token_ids"), list):
-            self._token_ids = [*(self._token_ids or []), *ids]
+        if isinstance(choice.get("token_ids"), list):
+            self._token_ids = self._token_ids or []
+            self._token_ids.extend(choice["token_ids"])
         for kind, entries in as_object(choice.get("logprobs")).items():
-            if isinstance(entries, list):
-                self.logprob_entries.setdefault(kind, []).extend(entries)
+            if more := as_array(entries):
+                self.logprob_entries.setdefault(kind, []).extend(more)
         self._add_sglang(meta)
 
     def _add_sglang(self, meta: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -11,7 +11,8 @@ from osmosis_ai.rollout.policy._reply import ToolCallPiece
 from osmosis_ai.rollout.policy._values import as_object
 
 
-class _Fragment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Fragment:
     index: int | None
     id: str | None
     name: str | None
