@@ -1,0 +1,177 @@
+"""A rollout's sample as an ATIF document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_list, as_object, clean, present
+from osmosis_ai.rollout.trajectory._media import MediaFiles
+from osmosis_ai.rollout.trajectory._models import Trajectory
+from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metrics, lay_over
+from osmosis_ai.rollout.trajectory._steps import Transcript, split_message
+from osmosis_ai.rollout.trajectory._tool_calls import take_calls
+from osmosis_ai.rollout.types import RolloutErrorCategory, RolloutSample, RolloutStatus
+
+AGENT_NAME: Final = "osmosis-rollout-sdk"
+_DISTRIBUTION: Final = "osmosis-rollout-server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFacts:
+    """What a document says of a rollout besides its sample; see `convert_sample_to_trajectory`."""
+
+    rollout_id: str
+    request_label: str | None = None
+    request_metadata: Mapping[str, Any] | None = None
+    request_extra_fields: Mapping[str, Any] | None = None
+    initial_messages: Sequence[Mapping[str, Any]] | None = None
+    report: TrajectoryReport | None = None
+    status: RolloutStatus | None = None
+    err_category: RolloutErrorCategory | None = None
+
+
+def convert_sample_to_trajectory(
+    sample: RolloutSample,
+    *,
+    rollout_id: str,
+    request_label: str | None = None,
+    request_metadata: Mapping[str, Any] | None = None,
+    request_extra_fields: Mapping[str, Any] | None = None,
+    initial_messages: Sequence[Mapping[str, Any]] | None = None,
+    report: TrajectoryReport | None = None,
+    status: RolloutStatus | None = None,
+    err_category: RolloutErrorCategory | None = None,
+    files: MediaFiles | None = None,
+) -> Trajectory | None:
+    """Convert a sample's `trajectory_messages` into an ATIF document.
+
+    ATIF is the Agent Trajectory Interchange Format:
+    https://www.harborframework.com/docs/agents/trajectory-format. Nothing is invented: what the
+    messages and the report do not tell stays absent. The sample is not changed.
+
+    Args:
+        sample: The sample.
+        rollout_id: The rollout's id, which becomes the document's.
+        request_label: The request's label, used where the sample has none.
+        request_metadata: The request's metadata, kept in `extra.osmosis`.
+        request_extra_fields: The request's extra fields, kept in `extra.osmosis`.
+        initial_messages: The request's messages: turns that came in with them get no metrics.
+        report: What the trainer told of its model calls.
+        status: How the rollout ended, kept in `extra.osmosis`.
+        err_category: What kind of failure it was, likewise.
+        files: Where the bytes of images and sounds in the messages go, by the path (relative to the
+            document) that the document refers to. Without it a note takes their place.
+
+    Returns:
+        The document; None when the sample has no messages, or asks for none to be saved.
+    """
+    facts = RolloutFacts(
+        rollout_id=rollout_id,
+        request_label=request_label,
+        request_metadata=request_metadata,
+        request_extra_fields=request_extra_fields,
+        initial_messages=initial_messages,
+        report=report,
+        status=status,
+        err_category=err_category,
+    )
+    document = build_document(sample, facts, files)
+    return Trajectory.model_validate(document) if document else None
+
+
+def build_document(
+    sample: RolloutSample, facts: RolloutFacts, files: MediaFiles | None
+) -> JsonObject | None:
+    """Return the document as plain JSON, not checked yet; None when there are no messages.
+
+    Building it out of models would cost several times as much, and a second copy to write it.
+    """
+    messages = sample.trajectory_messages
+    if not messages:
+        return None
+    transcript = Transcript(files)
+    in_prompt = count_prompt_messages(messages, facts.initial_messages or ())
+    for index, message in enumerate(messages):
+        transcript.add(message, from_prompt=index < in_prompt)
+    report = facts.report or TrajectoryReport()
+    unmatched = lay_over(report, transcript.agent_steps)
+    totals = final_metrics(report, unmatched, transcript.agent_steps)
+    rollout_id = clean(facts.rollout_id)
+    return present(
+        schema_version="ATIF-v1.8" if _holds_audio(transcript.steps) else "ATIF-v1.7",
+        session_id=rollout_id,
+        trajectory_id=rollout_id,
+        agent=_agent(report),
+        steps=transcript.steps,
+        final_metrics={**totals, "total_steps": len(transcript.steps)},
+        extra={"osmosis": {**_osmosis(sample, facts), **unmatched}},
+    )
+
+
+def count_prompt_messages(
+    messages: Sequence[Mapping[str, Any]], prompt: Sequence[Mapping[str, Any]]
+) -> int:
+    """Return how many of the leading `messages` came in with the request's `prompt`.
+
+    Frameworks spell messages anew and put instructions in front, so messages are compared by what
+    they say, and leading system messages that the prompt does not have are passed over.
+    """
+    if not any(message.get("role") == "assistant" for message in prompt):
+        return 0  # only assistant turns are treated differently
+    wanted = [_essence(message) for message in prompt]
+    matched = 0
+    for index, message in enumerate(messages):
+        if matched == len(wanted):
+            return index
+        essence = _essence(message)
+        if essence == wanted[matched]:
+            matched += 1
+        elif essence[0] != "system" or matched:
+            return index
+    return len(messages)
+
+
+def _essence(message: object) -> tuple[Any, ...]:
+    fields, content = split_message(message, None)
+    calls = [(call["function_name"], call["arguments"]) for call in take_calls(fields).calls]
+    return fields.get("role"), content.message, calls
+
+
+def _holds_audio(steps: list[JsonObject]) -> bool:
+    for step in steps:
+        results = (as_object(step.get("observation")) or {}).get("results", [])
+        for content in (step["message"], *(result["content"] for result in results)):
+            if any(part["type"] == "audio" for part in as_list(content) or ()):
+                return True
+    return False
+
+
+def _agent(report: TrajectoryReport) -> JsonObject:
+    model_name = report.only_sample.model_name or report.model_name or None
+    return present(name=AGENT_NAME, version=_version(), model_name=clean(model_name))
+
+
+def _version() -> str:
+    try:
+        return version(_DISTRIBUTION)
+    except PackageNotFoundError:  # the sources run without an installation
+        return "unknown"
+
+
+def _osmosis(sample: RolloutSample, facts: RolloutFacts) -> JsonObject:
+    label = facts.request_label if sample.label is None else sample.label
+    said: JsonObject = clean(
+        present(
+            rollout_id=facts.rollout_id,
+            label=label,
+            reward=sample.reward,
+            sample_metrics=sample.metrics or None,
+            sample_extra_fields=sample.extra_fields or None,
+            request_metadata=facts.request_metadata,
+            request_extra_fields=facts.request_extra_fields,
+            status=facts.status,
+            err_category=facts.err_category,
+        )
+    )
+    return said

@@ -1,0 +1,198 @@
+"""Copies of foreign values that every JSON reader can load, for the archive alone.
+
+Unlike core's `json_safe`, which trims what goes over the wire, these copies keep as text whatever
+JSON has no form for: an archive is read by people too.
+"""
+
+import dataclasses
+import datetime
+import json
+import math
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final, cast
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel
+
+from osmosis_ai.rollout.types.numbers import is_number, plain_number
+
+type JsonObject = dict[str, Any]
+"""A JSON object whose values are JSON values."""
+
+# orjson writes at most 254 levels; a document has up to ten of its own above a copied value.
+MAX_DEPTH: Final = 100
+# What orjson and most other readers hold in an integer.
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**64 - 1
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_AS_TEXT = (datetime.datetime, datetime.date, datetime.time, PurePath, UUID)
+
+
+def clean_text(text: str) -> str:
+    """Return `text` as a plain str with every lone surrogate replaced by U+FFFD."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text if type(text) is str else str.__str__(text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def size_note(size: int, kind: str = "") -> str:
+    """Return what stands in a document for `size` bytes: `<12 bytes>`, `<image/png, 12 bytes>`."""
+    return f"<{kind}, {size} bytes>" if kind else f"<{size} bytes>"
+
+
+def clean(value: object) -> Any:
+    """Copy `value` into plain JSON types.
+
+    Foreign numbers become int or float, tuples and sets lists, pydantic models and dataclasses
+    objects, dates and paths text. NaN and infinities become null, integers beyond 64 bits their
+    digits, lone surrogates U+FFFD, bytes a note of their size, and what lies deeper than
+    `MAX_DEPTH` levels its JSON text. Objects of other types and cycles become a note of their type.
+    """
+    return _Cleaner().clean(value)
+
+
+def compact_json(value: object) -> str:
+    """Return the compact JSON text of a copy of `value` (see `clean`)."""
+    return orjson.dumps(clean(value)).decode()
+
+
+def text_of(value: object) -> str:
+    """Return a value that is text in a cleaned copy as it is there, others as compact JSON."""
+    cleaned = clean(value)
+    return cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode()
+
+
+def as_object(value: object) -> JsonObject | None:
+    """Return `value` if it is an object of a cleaned copy."""
+    return cast("JsonObject", value) if isinstance(value, dict) else None
+
+
+def as_list(value: object) -> list[Any] | None:
+    """Return `value` if it is a list of a cleaned copy."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def present(**fields: object) -> JsonObject:
+    """Return the fields that are not None, in the order given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class _Cleaner:
+    """One copy in the making; it knows the containers that it is inside of."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+
+    def clean(self, value: object) -> Any:
+        if isinstance(value, Enum):
+            value = value.value
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return clean_text(value)
+        if isinstance(value, Mapping | list | tuple | AbstractSet):
+            return self._container(cast("Mapping[Any, Any] | list[Any]", value))
+        if is_number(value):
+            return _clean_number(value)
+        return self._foreign(value)
+
+    def _container(self, value: Mapping[Any, Any] | list[Any] | tuple[Any, ...] | set[Any]) -> Any:
+        if id(value) in self._open:
+            return _type_note(value)
+        if len(self._open) >= MAX_DEPTH:
+            return _deep_text(value)
+        self._open.add(id(value))
+        try:
+            if isinstance(value, Mapping):
+                return self._object(value)
+            if isinstance(value, list | tuple):
+                return self._list(value)
+            # A set has no order of its own; a document should not change from run to run.
+            return sorted(map(self.clean, value), key=compact_json)
+        finally:
+            self._open.discard(id(value))
+
+    def _list(self, value: list[Any] | tuple[Any, ...]) -> list[Any]:
+        # Token ids and logprobs come by the hundred thousand.
+        return list(value) if _is_plain_numbers(value) else [self.clean(item) for item in value]
+
+    def _object(self, value: Mapping[Any, Any]) -> JsonObject:
+        copy: JsonObject = {}
+        for key, item in value.items():
+            name = clean_text(key) if isinstance(key, str) else text_of(key)
+            while name in copy:
+                name += "_"
+            copy[name] = self.clean(item)
+        return copy
+
+    def _foreign(self, value: object) -> Any:
+        if isinstance(value, BaseModel):
+            return self.clean(value.model_dump())
+        if isinstance(value, bytes | bytearray):
+            return size_note(len(value))
+        if isinstance(value, memoryview):
+            return size_note(value.nbytes)
+        if isinstance(value, _AS_TEXT):
+            return clean_text(str(value))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self.clean({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+        if hasattr(value, "dtype") and hasattr(value, "tolist"):
+            return self.clean(cast("Any", value).tolist())
+        return _type_note(value)
+
+
+def _clean_number(value: object) -> Any:
+    try:
+        number = plain_number(value)
+    except ValueError:  # a Decimal or Fraction beyond any float
+        return clean_text(str(value))
+    if isinstance(number, float):
+        return number if math.isfinite(number) else None
+    return number if MIN_INT <= number <= MAX_INT else _digits(number)
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # CPython refuses to write more than 4300 decimal digits
+        return hex(number)
+
+
+def is_plain_ints(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Tell whether every value is an int that JSON readers hold (an empty list: yes)."""
+    kinds = set(map(type, values))
+    return not kinds or (kinds == {int} and min(values) >= MIN_INT and max(values) <= MAX_INT)
+
+
+def is_plain_floats(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Tell whether every value is a finite float or an int that a float holds."""
+    if not set(map(type, values)) <= {int, float}:
+        return False
+    try:
+        return all(map(math.isfinite, values))
+    except OverflowError:
+        return False
+
+
+def _is_plain_numbers(values: list[Any] | tuple[Any, ...]) -> bool:
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return is_plain_floats(values)
+    return kinds == {int} and is_plain_ints(values)
+
+
+def _deep_text(value: object) -> str:
+    try:
+        return clean_text(json.dumps(value, default=_type_note, ensure_ascii=False))
+    except (RecursionError, TypeError, ValueError):  # too deep for that too, odd keys, cycles
+        return _type_note(value)
+
+
+def _type_note(value: object) -> str:
+    return f"<{type(value).__name__}>"

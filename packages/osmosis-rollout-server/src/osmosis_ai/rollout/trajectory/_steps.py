@@ -1,0 +1,147 @@
+"""Chat messages as the steps of an ATIF document.
+
+Format: https://www.harborframework.com/docs/agents/trajectory-format
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from osmosis_ai.rollout.trajectory._content import Content, read_content
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, clean, present
+from osmosis_ai.rollout.trajectory._media import MediaFiles
+from osmosis_ai.rollout.trajectory._timestamps import take_timestamp
+from osmosis_ai.rollout.trajectory._tool_calls import TurnCalls, id_text, take_calls
+from osmosis_ai.rollout.trajectory._usage import take_metrics
+
+_SOURCES: Final = {"system": "system", "developer": "system", "user": "user"}
+_RESULT_ROLES: Final = ("tool", "function")
+
+
+class Transcript:
+    """The steps of a conversation, built message by message.
+
+    Steps are plain JSON objects: they are checked once, as a whole, when the document is complete.
+
+    Attributes:
+        steps: The steps so far.
+        agent_steps: Those of them that the policy made in this rollout.
+        files: Where the bytes of inline images and sounds go, by path; None keeps a note instead.
+    """
+
+    def __init__(self, files: MediaFiles | None = None) -> None:
+        """Start with no steps."""
+        self.steps: list[JsonObject] = []
+        self.agent_steps: list[JsonObject] = []
+        self.files = files
+        # The nearest assistant turn so far: later tool results belong to it.
+        self._turn: JsonObject = {}
+        self._calls: TurnCalls | None = None
+
+    def add(self, message: object, *, from_prompt: bool) -> None:
+        """Add one chat message; a turn that came in with the prompt gets no metrics."""
+        fields, content = split_message(message, self.files)
+        role = fields.get("role")
+        if role in _RESULT_ROLES:
+            self._add_result(fields, content)
+        elif role == "assistant":
+            self._add_turn(fields, content, from_prompt=from_prompt)
+        else:
+            self._add_step(**_other_step(fields, content))
+
+    def _add_step(self, **fields: object) -> JsonObject:
+        step = present(step_id=len(self.steps) + 1, **fields)
+        self.steps.append(step)
+        return step
+
+    def _add_turn(self, fields: JsonObject, content: Content, *, from_prompt: bool) -> None:
+        del fields["role"]
+        self._calls = take_calls(fields)
+        metrics = None if from_prompt else take_metrics(fields)
+        step = self._add_step(
+            timestamp=take_timestamp(fields),
+            source="agent",
+            model_name=_take_model(fields),
+            message=content.message,
+            reasoning_content=_take_reasoning(fields),
+            tool_calls=self._calls.calls or None,
+            metrics=metrics,
+            llm_call_count=1 if metrics else None,
+            extra=_extra(fields, content),
+        )
+        if not from_prompt:
+            self.agent_steps.append(step)
+        self._turn = step
+
+    def _add_result(self, fields: JsonObject, content: Content) -> None:
+        if self._calls is None:
+            extra = {"original_role": fields.pop("role")}
+            observation = {"results": [_result(fields, content, None)]}
+            self._add_step(source="system", message="", observation=observation, extra=extra)
+            return
+        results = self._turn.setdefault("observation", {"results": []})["results"]
+        results.append(_result(fields, content, self._calls))
+
+
+def split_message(message: object, files: MediaFiles | None) -> tuple[JsonObject, Content]:
+    """Return a private, cleaned copy of a message without its content, and the content."""
+    if not isinstance(message, Mapping):
+        return {}, read_content(message, files)
+    given = cast("Mapping[Any, Any]", message)
+    fields = clean({key: value for key, value in given.items() if key != "content"})
+    return fields, read_content(given.get("content"), files)
+
+
+def _other_step(fields: JsonObject, content: Content) -> JsonObject:
+    role = fields.pop("role", None)
+    source = _SOURCES.get(role) if isinstance(role, str) else None
+    kept = {} if source == role else {"original_role": role}
+    return present(
+        timestamp=take_timestamp(fields),
+        source=source or "user",
+        message=content.message,
+        extra=_extra(fields, content, **kept),
+    )
+
+
+def _result(fields: JsonObject, content: Content, calls: TurnCalls | None) -> JsonObject:
+    role = fields.pop("role", None)
+    given = fields.pop("tool_call_id", None)
+    # The answer to a legacy function call names the function instead of an id.
+    result_id = fields.get("name") if given is None and role == "function" else given
+    call_id = calls.answered_by(id_text(result_id)) if calls else None
+    kept = {"original_role": role} if role == "function" else {}
+    if call_id is None and given is not None:
+        kept["tool_call_id"] = given
+    extra = _extra(fields, content, **kept)
+    return present(source_call_id=call_id, content=content.message, extra=extra)
+
+
+def _take_model(fields: JsonObject) -> str | None:
+    for key in ("model", "model_name"):
+        if isinstance(name := fields.get(key), str) and name:
+            del fields[key]
+            return name
+    response = as_object((as_object(fields.get("extra")) or {}).get("response")) or {}
+    name = response.get("model")
+    return name if isinstance(name, str) and name else None
+
+
+def _take_reasoning(fields: JsonObject) -> str | None:
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(text := fields.get(key), str):
+            del fields[key]
+            if fields.get("reasoning") == text:
+                del fields["reasoning"]
+            return text
+    return None
+
+
+def _extra(fields: JsonObject, content: Content, **kept: object) -> JsonObject | None:
+    """Collect what has no field of its own, the members of a message's own `extra` included."""
+    extra = {key: value for key, value in fields.items() if value is not None}
+    if content.beside:
+        extra["content_parts"] = content.beside
+    if (inner := as_object(extra.get("extra"))) is not None and not inner.keys() & extra.keys():
+        del extra["extra"]
+        extra |= inner
+    return {**extra, **kept} or None

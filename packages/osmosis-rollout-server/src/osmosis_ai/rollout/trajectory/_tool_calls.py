@@ -1,0 +1,147 @@
+"""Tool calls of an assistant message, and which of them a result answers."""
+
+import json
+from collections import defaultdict, deque
+from typing import Any
+
+from osmosis_ai.rollout.trajectory._json import (
+    JsonObject,
+    as_list,
+    as_object,
+    clean,
+    clean_text,
+    compact_json,
+)
+
+
+class TurnCalls:
+    """The tool calls of one assistant turn in ATIF's form, each with an id of its own.
+
+    Attributes:
+        calls: The calls in order.
+    """
+
+    def __init__(self) -> None:
+        """Start with no calls."""
+        self.calls: list[JsonObject] = []
+        self._taken: set[str] = set()
+        self._copies: dict[str, int] = {}
+        # By what a result may give: the calls that it may answer.
+        self._waiting: defaultdict[str, deque[str]] = defaultdict(deque[str])
+
+    def add(self, raw: object) -> JsonObject:
+        """Add a call as chat completions have it, however malformed; return its ATIF form."""
+        entry = as_object(raw)
+        entry = {"arguments": raw} if entry is None else dict(entry)
+        given = entry.pop("id", None)
+        spelled = id_text(given)
+        call_id = self._unique(spelled or f"call_{len(self.calls)}")
+        if spelled:
+            self._waiting[spelled].append(call_id)
+        call: JsonObject = {"tool_call_id": call_id, **_name_and_arguments(entry)}
+        if given is not None and given != call_id:
+            call.setdefault("extra", {})["original_id"] = given
+        self.calls.append(call)
+        return call
+
+    def add_legacy(self, raw: JsonObject) -> None:
+        """Add a message's `function_call`, whose result gives the function's name, not an id."""
+        call = self.add(raw)
+        self._waiting[call["function_name"]].append(call["tool_call_id"])
+
+    def answered_by(self, result_id: str | None) -> str | None:
+        """Return the id of the call that a result with this id answers, None when there is none.
+
+        Where a turn used an id several times, its calls get their results in order.
+        """
+        waiting = self._waiting.get(result_id) if result_id else None
+        if not waiting:
+            return None
+        return waiting.popleft() if len(waiting) > 1 else waiting[0]
+
+    def _unique(self, wanted: str) -> str:
+        call_id = wanted
+        while call_id in self._taken:
+            self._copies[wanted] = self._copies.get(wanted, 1) + 1
+            call_id = f"{wanted}_{self._copies[wanted]}"
+        self._taken.add(call_id)
+        return call_id
+
+
+def take_calls(fields: JsonObject) -> TurnCalls:
+    """Remove the tool calls from a cleaned assistant message's `fields` and convert them."""
+    turn = TurnCalls()
+    if (calls := as_list(fields.get("tool_calls"))) is not None:
+        del fields["tool_calls"]
+        for raw in calls:
+            turn.add(raw)
+    if (legacy := as_object(fields.get("function_call"))) is not None:
+        del fields["function_call"]
+        turn.add_legacy(legacy)
+    return turn
+
+
+def id_text(value: object) -> str | None:
+    """Return a call id as text: as it is, a number's digits, or None when it is not usable."""
+    if isinstance(value, str):
+        return value or None
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _name_and_arguments(entry: JsonObject) -> JsonObject:
+    members = _flat(entry)
+    name = members.pop("name", None)
+    raw = members.pop("arguments", None)
+    if raw is None:
+        raw = members.pop("input", None)
+    if not isinstance(name, str) or not name:
+        members["original_name"] = name
+        name = "unknown"
+    converted: JsonObject = {"function_name": name, "arguments": read_arguments(raw)}
+    if extra := {key: value for key, value in members.items() if value is not None}:
+        converted["extra"] = extra
+    return converted
+
+
+def _flat(entry: JsonObject) -> JsonObject:
+    """Merge the `function` or `custom` object of a call into the call itself."""
+    kind = entry.get("type")
+    members = dict(entry)
+    for inner in ("function", "custom"):
+        if (described := as_object(entry.get(inner))) is not None:
+            if kind == inner:
+                del members["type"]
+            del members[inner]
+            # What both have stays apart, so that nothing is lost.
+            if clash := members.keys() & described.keys():
+                members[inner] = {key: members.pop(key) for key in clash}
+            members |= described
+            break
+    return members
+
+
+def read_arguments(raw: object) -> JsonObject:
+    """Return a call's arguments as the JSON object that they are, else as `{"_raw": text}`.
+
+    Missing and empty arguments are `{}`.
+    """
+    if raw is None or raw == "":
+        return {}
+    if (given := as_object(raw)) is not None:
+        return given
+    if not isinstance(raw, str):
+        return {"_raw": compact_json(raw)}
+    parsed = as_object(_parse(raw))
+    return {"_raw": clean_text(raw)} if parsed is None else clean(parsed)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    msg = f"{constant} is not JSON"
+    raise ValueError(msg)
