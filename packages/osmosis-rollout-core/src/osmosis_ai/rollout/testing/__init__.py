@@ -5,10 +5,12 @@ recorded solutions of real models. Both need nothing but the standard library.
 """
 
 from osmosis_ai.rollout.testing._endpoint import PolicyRequest
+from osmosis_ai.rollout.testing._message import ToolCall
+from osmosis_ai.rollout.testing._recordings import RecordingError
+from osmosis_ai.rollout.testing._replay import ReplayPolicy
 from osmosis_ai.rollout.testing._replies import (
     DONE,
     Reply,
-    ToolCall,
     chunk,
     error_reply,
     raw_reply,
@@ -25,6 +27,8 @@ __all__ = [
     "Gate",
     "Pause",
     "PolicyRequest",
+    "RecordingError",
+    "ReplayPolicy",
     "Reply",
     "ScriptError",
     "ScriptedPolicy",

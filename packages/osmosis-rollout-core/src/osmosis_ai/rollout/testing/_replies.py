@@ -5,35 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from osmosis_ai.rollout.testing._message import (
+    Text,
+    ToolCall,
+    deltas,
+    single_delta,
+    whole_message,
+)
 from osmosis_ai.rollout.testing._steps import Comment, Cut, Step
 
 DONE: Final = b"data: [DONE]\n\n"
 
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8"}
 _JSON: Final = {"Content-Type": "application/json"}
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """One call in an assistant message.
-
-    Attributes:
-        name: The tool's name.
-        arguments: An object, which is sent as JSON text; or that text itself; or the fragments
-            that it is streamed in.
-        id: The call's id; `call_<position>` when it is empty.
-    """
-
-    name: str
-    arguments: Mapping[str, Any] | str | Sequence[str] = "{}"
-    id: str = ""
-
-    @property
-    def fragments(self) -> list[str]:
-        """The argument text as it is streamed."""
-        if isinstance(self.arguments, Mapping):
-            return [json.dumps(self.arguments)]
-        return _fragments(self.arguments)
 
 
 @dataclass(frozen=True)
@@ -73,11 +57,11 @@ class Reply:
 
 
 def reply(
-    content: str | Sequence[str] | None = None,
+    content: Text | None = None,
     *,
     tool_calls: Sequence[ToolCall] = (),
     interleaved: bool = False,
-    reasoning: str | Sequence[str] | None = None,
+    reasoning: Text | None = None,
     finish_reason: str | None = None,
     usage: Mapping[str, Any] | None = None,
     usage_on_finish: bool = False,
@@ -85,6 +69,7 @@ def reply(
     token_ids: Sequence[int] | None = None,
     logprobs: Sequence[Mapping[str, Any]] | None = None,
     one_chunk: bool = False,
+    model: str | None = None,
 ) -> Reply:
     """Answer with one well-formed assistant message.
 
@@ -101,34 +86,30 @@ def reply(
         token_ids: The completion's token ids, spread over the chunks.
         logprobs: Entries of `logprobs.content`, spread likewise.
         one_chunk: Whether a single chunk holds everything.
+        model: The model that answers; by default the one that was asked for.
     """
-    calls = _whole_calls(tool_calls)
-    whole: dict[str, Any] = {"role": "assistant", "content": _joined(content)}
-    if reasoning is not None:
-        whole["reasoning_content"] = _joined(reasoning)
-    if calls:
-        whole["tool_calls"] = calls
-    finish = finish_reason or ("tool_calls" if calls else "stop")
+    message = whole_message(content, reasoning, tool_calls)
+    finish = finish_reason or ("tool_calls" if tool_calls else "stop")
     if one_chunk:
-        indexed = [{"index": index, **call} for index, call in enumerate(calls)]
-        deltas = [{**whole, "tool_calls": indexed} if calls else whole]
+        chunks = [_chunk(single_delta(message), finish)]
+        carriers = chunks
     else:
-        deltas = _deltas(content, reasoning, tool_calls, interleaved=interleaved)
-    chunks = [_chunk(delta) for delta in deltas]
-    _spread(chunks, token_ids, logprobs)
-    if prompt_token_ids is not None:
-        chunks[0]["prompt_token_ids"] = list(prompt_token_ids)
-    if one_chunk:
-        chunks[0]["choices"][0]["finish_reason"] = finish
-    else:
-        chunks.append(_chunk({}, finish))
-    if usage is not None:
-        if not (usage_on_finish or one_chunk):
-            chunks.append({"choices": []})
-        chunks[-1]["usage"] = dict(usage)
-    choice = {"index": 0, "message": whole, "finish_reason": finish}
-    completion = _completion(choice, usage, prompt_token_ids, token_ids, logprobs)
-    return Reply(steps=(*chunks, DONE), completion=completion)
+        parts = deltas(content, reasoning, tool_calls, interleaved=interleaved)
+        chunks = [*map(_chunk, parts), _chunk({}, finish)]
+        carriers = chunks[1:-1] or chunks[:1]  # the first chunk only opens the message
+    whole = {"choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+    for target, shares in ((carriers, len(carriers)), ([whole], 1)):
+        for position, carrier in enumerate(target):
+            _add_tokens(carrier, token_ids, logprobs, position, shares)
+    if usage is not None and not (usage_on_finish or one_chunk):
+        chunks.append({"choices": []})
+    for first, last in ((chunks[0], chunks[-1]), (whole, whole)):
+        first |= _given(prompt_token_ids=prompt_token_ids)
+        last |= _given(usage=usage)
+    named = _given(model=model)
+    return Reply(
+        steps=(*({**named, **item} for item in chunks), DONE), completion={**named, **whole}
+    )
 
 
 def chunk(*, finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -193,90 +174,23 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
 
 
-def _fragments(text: str | Sequence[str] | None) -> list[str]:
-    if text is None:
-        return []
-    return [text] if isinstance(text, str) else list(text)
+def _given(**fields: object) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _joined(text: str | Sequence[str] | None) -> str | None:
-    return None if text is None else "".join(text)
-
-
-def _whole_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": call.id or f"call_{index}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": "".join(call.fragments)},
-        }
-        for index, call in enumerate(calls)
-    ]
-
-
-def _deltas(
-    content: str | Sequence[str] | None,
-    reasoning: str | Sequence[str] | None,
-    calls: Sequence[ToolCall],
-    *,
-    interleaved: bool,
-) -> list[dict[str, Any]]:
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if calls else ""}]
-    deltas += [{"reasoning_content": piece} for piece in _fragments(reasoning)]
-    deltas += [{"content": piece} for piece in _fragments(content)]
-    by_call = [_call_fragments(index, call) for index, call in enumerate(calls)]
-    if interleaved:
-        longest = max(map(len, by_call), default=0)
-        pieces = [call[turn] for turn in range(longest) for call in by_call if turn < len(call)]
-    else:
-        pieces = [piece for call in by_call for piece in call]
-    return deltas + [{"tool_calls": [piece]} for piece in pieces]
-
-
-def _call_fragments(index: int, call: ToolCall) -> list[dict[str, Any]]:
-    first, *rest = call.fragments or [""]
-    head = {
-        "index": index,
-        "id": call.id or f"call_{index}",
-        "type": "function",
-        "function": {"name": call.name, "arguments": first},
-    }
-    return [head, *({"index": index, "function": {"arguments": piece}} for piece in rest)]
-
-
-def _spread(
-    chunks: list[dict[str, Any]],
+def _add_tokens(
+    carrier: dict[str, Any],
     token_ids: Sequence[int] | None,
     logprobs: Sequence[Mapping[str, Any]] | None,
+    position: int,
+    shares: int,
 ) -> None:
-    # The chunk that only opens the message has no tokens.
-    carriers = chunks[1:] or chunks
-    for position, carrier in enumerate(carriers):
-        choice = carrier["choices"][0]
-        if token_ids is not None:
-            choice["token_ids"] = _share(token_ids, position, len(carriers))
-        if logprobs is not None:
-            choice["logprobs"] = {"content": _share(logprobs, position, len(carriers))}
+    choice = carrier["choices"][0]
+    if token_ids is not None:
+        choice["token_ids"] = _share(token_ids, position, shares)
+    if logprobs is not None:
+        choice["logprobs"] = {"content": _share(logprobs, position, shares)}
 
 
 def _share[T](items: Sequence[T], position: int, shares: int) -> list[T]:
     return list(items[len(items) * position // shares : len(items) * (position + 1) // shares])
-
-
-def _completion(
-    choice: dict[str, Any],
-    usage: Mapping[str, Any] | None,
-    prompt_token_ids: Sequence[int] | None,
-    token_ids: Sequence[int] | None,
-    logprobs: Sequence[Mapping[str, Any]] | None,
-) -> dict[str, Any]:
-    if token_ids is not None:
-        choice["token_ids"] = list(token_ids)
-    if logprobs is not None:
-        choice["logprobs"] = {"content": list(logprobs)}
-    completion: dict[str, Any] = {"choices": [choice]}
-    if prompt_token_ids is not None:
-        completion["prompt_token_ids"] = list(prompt_token_ids)
-    if usage is not None:
-        completion["usage"] = dict(usage)
-    return completion
