@@ -1,0 +1,99 @@
+"""Grade-school math: an agent with a calculator, and a grader that compares numbers."""
+
+import ast
+import json
+import operator
+import re
+from decimal import Decimal
+from typing import Any
+
+from osmosis_ai.rollout import (
+    AgentWorkflow,
+    AgentWorkflowConfig,
+    AgentWorkflowContext,
+    Grader,
+    GraderContext,
+    LocalBackend,
+)
+from osmosis_ai.rollout.policy import PolicyClient
+from osmosis_ai.rollout.server import create_rollout_server
+
+CALCULATOR = {
+    "type": "function",
+    "function": {
+        "name": "calculator",
+        "description": "Evaluate an arithmetic expression such as (3 + 4) * 2.5.",
+        "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}},
+    },
+}
+OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
+NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)%?\.?")
+
+
+def calculate(node: ast.AST) -> float:
+    match node:
+        case ast.Expression(body):
+            return calculate(body)
+        case ast.Constant(int() | float() as value):
+            return value
+        case ast.UnaryOp(op, operand) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](calculate(operand))
+        case ast.BinOp(left, op, right) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](calculate(left), calculate(right))
+        case _:
+            msg = f"cannot evaluate {ast.unparse(node)!r}: use numbers, + - * / and parentheses"
+            raise ValueError(msg)
+
+
+def run_tool(name: str, arguments: str) -> str:
+    """Return the tool's answer; the agent reads its mistakes there too."""
+    try:
+        if name != "calculator":
+            return f"error: there is no tool {name!r}"
+        tree = ast.parse(f"({json.loads(arguments)['expression']})", mode="eval")
+        return str(round(calculate(tree), 9)).removesuffix(".0")
+    except Exception as error:  # whatever is wrong with the call, the agent is to read it
+        return f"error: {type(error).__name__}: {error}"
+
+
+class SolverConfig(AgentWorkflowConfig):
+    name: str = "gsm8k-solver"
+    max_turns: int = 40
+
+
+class Solver(AgentWorkflow[SolverConfig]):
+    async def run(self, ctx: AgentWorkflowContext[SolverConfig]) -> list[dict[str, Any]]:
+        policy, messages = PolicyClient(), list(ctx.prompt)
+        for _ in range((ctx.config or SolverConfig()).max_turns):
+            reply = await policy.complete(messages, tools=[CALCULATOR])
+            messages.append(reply.annotated)
+            for call in reply.tool_calls:
+                answer = run_tool(call["function"]["name"], call["function"]["arguments"])
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
+            if not reply.tool_calls:
+                break
+        return messages
+
+
+def as_number(text: str) -> Decimal | None:
+    """Read a number as people write it: 70,000 or $18.00 or 12.5%."""
+    found = NUMBER.fullmatch(text.replace(" ", "").replace("\N{MINUS SIGN}", "-"))
+    return Decimal(found[1] + found[2].replace(",", "")) if found else None
+
+
+class NumberGrader(Grader):
+    async def grade(self, ctx: GraderContext) -> None:
+        text = str(ctx.sample.messages[-1].get("content")) if ctx.sample else ""
+        answers = re.findall(r"^A:(.*)$", text, re.MULTILINE)
+        answer = as_number(answers[-1]) if answers else None
+        ctx.set_reward(float(answer is not None and answer == as_number(ctx.label or "")))
+
+
+backend = LocalBackend(workflow=Solver, workflow_config=SolverConfig(), grader=NumberGrader)
+app = create_rollout_server(backend=backend)
