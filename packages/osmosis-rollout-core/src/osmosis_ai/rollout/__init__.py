@@ -8,7 +8,7 @@ from pkgutil import extend_path
 __path__ = extend_path(__path__, __name__)
 
 from osmosis_ai.rollout.agent_workflow import AgentWorkflow
-from osmosis_ai.rollout.backend import ExecutionBackend
+from osmosis_ai.rollout.backend import ExecutionBackend, LocalBackend
 from osmosis_ai.rollout.context import (
     AgentWorkflowContext,
     GraderContext,
@@ -54,6 +54,7 @@ __all__ = [
     "GraderConfig",
     "GraderContext",
     "GraderStatus",
+    "LocalBackend",
     "MessageDict",
     "RolloutCompleteRequest",
     "RolloutContext",

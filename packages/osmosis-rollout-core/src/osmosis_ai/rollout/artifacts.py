@@ -65,20 +65,24 @@ def prove_writable(root: Path) -> None:
         os.unlink(name, dir_fd=fd)
 
 
-def provision(root: Path, rollout_id: str) -> Path:
+def provision(root: Path, rollout_id: str, *, fresh: bool = True) -> Path:
     """Make the rollout's folder and the directory for user files in it.
 
-    What an earlier rollout of the same id left behind is set aside (see `set_aside`).
+    Args:
+        root: The directory that holds the rollouts' folders.
+        rollout_id: The rollout's id.
+        fresh: Whether what an earlier rollout of this id left behind is set aside (`set_aside`).
 
     Returns:
-        The directory for user files, empty.
+        The directory for user files.
 
     Raises:
         OSError: the directories cannot be made.
         ValueError: the id is no plain path segment.
     """
     folder = rollout_dir(root, rollout_id)
-    set_aside(root, rollout_id)
+    if fresh:
+        set_aside(root, rollout_id)
     with open_dir(root, [rollout_id, _USER_DIR], missing="reclaim"):
         return folder / _USER_DIR
 

@@ -6,5 +6,6 @@ from osmosis_ai.rollout.backend.base import (
     report_status,
     reporting_to,
 )
+from osmosis_ai.rollout.backend.local import LocalBackend
 
-__all__ = ["ExecutionBackend", "StatusReporter", "report_status", "reporting_to"]
+__all__ = ["ExecutionBackend", "LocalBackend", "StatusReporter", "report_status", "reporting_to"]

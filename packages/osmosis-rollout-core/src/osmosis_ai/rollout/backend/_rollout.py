@@ -1,0 +1,143 @@
+"""One unfinished rollout, and what a backend holds for the event loop that it runs on."""
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.rollout.backend._slots import Slots
+from osmosis_ai.rollout.backend._supervision import Cut, Ending, Raised, Returned, Supervisor
+from osmosis_ai.rollout.backend.base import report_status
+from osmosis_ai.rollout.backend.errors import failure
+from osmosis_ai.rollout.backend.validation import unrewarded
+from osmosis_ai.rollout.context import RolloutContext, get_rollout_context
+from osmosis_ai.rollout.types.execution import (
+    ExecutionRequest,
+    ExecutionResult,
+    RolloutErrorCategory,
+    RolloutStatus,
+)
+from osmosis_ai.rollout.types.sample import RolloutSample
+
+_log = logging.getLogger(__name__)
+
+# How long a source may take to tell what there is of the conversation after a failure.
+_PARTIAL_SECONDS = 2.0
+# From this on, a deadline's message says how much of it was spent in the queue.
+_NOTABLE_QUEUE_SECONDS = 0.1
+
+
+@dataclass(eq=False)
+class LoopState:
+    """What a backend holds for one event loop."""
+
+    slots: Slots
+    grader_slots: Slots
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    rollouts: "dict[str, Rollout]" = field(default_factory=dict[str, "Rollout"])
+
+
+class Rollout:
+    """One unfinished rollout."""
+
+    def __init__(self, request: ExecutionRequest, home: LoopState) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._entered_at = self._loop.time()
+        self.request = request
+        self.home = home
+        self.context = _derived_context(request.id)
+        self.stop: asyncio.Future[None] = self._loop.create_future()
+        self.left: asyncio.Future[None] = self._loop.create_future()
+        self.status = RolloutStatus.QUEUED
+        self.has_slot = False
+        self.queued_seconds = 0.0
+        self.artifacts_dir: Path | None = None
+
+    @cached_property
+    def metadata(self) -> dict[str, Any] | None:
+        """The private copy that workflow and grader share."""
+        return copy.deepcopy(self.request.metadata)
+
+    def age(self) -> float:
+        return self._loop.time() - self._entered_at
+
+    def change_to(self, status: RolloutStatus, workflow: ExecutionResult | None = None) -> None:
+        self.status = status
+        report_status(status, workflow)
+
+    def cancel(self) -> str:
+        if not self.stop.done():
+            self.stop.set_result(None)
+        queued = self.status is RolloutStatus.QUEUED
+        return "cancelled_queued" if queued else "cancelled_running"
+
+    async def run[T](
+        self, code: Callable[[], Coroutine[Any, Any, T]], *, seconds: float | None = None
+    ) -> Ending[T]:
+        return await self.home.supervisor.run(
+            code, rollout_id=self.request.id, stop=self.stop, seconds=seconds
+        )
+
+    async def collect_sample(self) -> RolloutSample | None:
+        """Ask the registered source; None when there is none."""
+        with self.context as context:
+            source = context.sample_source
+            return None if source is None else unrewarded(await source.get_sample())
+
+    async def partial_sample(self) -> RolloutSample | None:
+        """Return what a workflow that did not succeed left at its source, if it tells in time."""
+        if self.context.sample_source is None:
+            return None
+        # The rollout's own stop does not count: a cancelled rollout is collected as well.
+        never: asyncio.Future[None] = self._loop.create_future()
+        ending = await self.home.supervisor.run(
+            self.collect_sample, rollout_id=self.request.id, stop=never, seconds=_PARTIAL_SECONDS
+        )
+        if isinstance(ending, Returned):
+            return ending.value
+        _log.warning(
+            "The partial conversation of rollout %s cannot be collected.",
+            self.request.id,
+            exc_info=ending.error if isinstance(ending, Raised) else None,
+        )
+        return None
+
+    def ended_early(
+        self,
+        ending: Raised | Cut,
+        phase: str,
+        limit: float | None,
+        sample: RolloutSample | None,
+    ) -> ExecutionResult:
+        """Return the result of a phase that did not return."""
+        if self.stop.done():
+            return ExecutionResult(
+                status=RolloutStatus.CANCELLED,
+                sample=sample,
+                err_message="the rollout was cancelled",
+            )
+        if isinstance(ending, Raised):
+            _log.warning(
+                "The %s of rollout %s failed.", phase, self.request.id, exc_info=ending.error
+            )
+            return failure(ending.error, sample=sample)
+        message = f"{phase} exceeded its {limit:g}s deadline"
+        if phase == "workflow" and self.queued_seconds >= _NOTABLE_QUEUE_SECONDS:
+            message += f", {self.queued_seconds:.1f}s of it in the queue"
+        return ExecutionResult(
+            status=RolloutStatus.FAILURE,
+            sample=sample,
+            err_message=message,
+            err_category=RolloutErrorCategory.TIMEOUT,
+        )
+
+
+def _derived_context(rollout_id: str) -> RolloutContext:
+    active = get_rollout_context()
+    if active is None:
+        return RolloutContext(rollout_id=rollout_id)
+    return replace(active, rollout_id=rollout_id)
