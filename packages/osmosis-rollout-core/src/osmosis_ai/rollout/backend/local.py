@@ -18,6 +18,7 @@ from osmosis_ai.rollout.backend._slots import Slots
 from osmosis_ai.rollout.backend._supervision import Cut, Ending, Returned
 from osmosis_ai.rollout.backend.base import ExecutionBackend
 from osmosis_ai.rollout.backend.errors import failure
+from osmosis_ai.rollout.backend.validation import (
     check_graded,
     check_output,
     sample_from_output,
