@@ -9,7 +9,6 @@ parse this file in order to say so: no syntax here that is newer than Python 3.6
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,9 +48,8 @@ def set_up(environ: dict[str, str]) -> None:
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == needs:
         return
     print(f"Setting up nox and uv in {ENVIRONMENT} ...", flush=True)
-    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     for command in (
-        [sys.executable, "-m", "venv", str(ENVIRONMENT)],
+        [sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)],
         [PYTHON, "-m", "pip", "install", "--quiet", *requirements()],
     ):
         if subprocess.call(command, env=environ):
