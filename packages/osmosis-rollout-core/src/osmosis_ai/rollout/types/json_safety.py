@@ -53,11 +53,8 @@ class _Cleaner:
         return value if type(value) is str else str.__str__(value)
 
     def _number(self, value: object) -> Any:
-        try:
-            number = plain_number(value)
-        except ValueError:
-            return self._bad(value)
-        return number if isinstance(number, int) or math.isfinite(number) else self._bad(value)
+        number = _finite(value)
+        return self._bad(value) if number is None else number
 
     def _container(self, value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> Any:
         if id(value) in self._open or len(self._open) >= MAX_DEPTH:
@@ -87,8 +84,8 @@ class _Cleaner:
         if key is None or isinstance(key, bool):
             return {None: "null", True: "true", False: "false"}[key]
         if is_number(key):
-            number = self._number(key)
-            return str(number) if isinstance(number, int | float) else None
+            number = _finite(key)
+            return None if number is None else str(number)
         return None
 
     def _bad(self, value: object) -> Any:
@@ -101,6 +98,15 @@ class _Cleaner:
             size = value.nbytes if isinstance(value, memoryview) else len(value)
             return f"<{size} bytes>"
         return f"<{type(value).__name__}>"
+
+
+def _finite(value: object) -> int | float | None:
+    try:
+        number = plain_number(value)
+        # An integer that is infinite as a float is what 1e999 is to many readers.
+        return number if math.isfinite(number) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def json_safe[T](value: T, *, on_bad: OnBad) -> tuple[T, int]:

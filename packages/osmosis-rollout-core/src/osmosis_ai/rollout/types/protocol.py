@@ -135,7 +135,7 @@ class CancelRolloutsRequest(_WireModel):
         all: Every rollout, when true.
     """
 
-    ids: list[str] | None = None
+    ids: list[PathSegment] | None = None
     prefix: str | None = Field(default=None, min_length=1)
     all: bool = False
 
