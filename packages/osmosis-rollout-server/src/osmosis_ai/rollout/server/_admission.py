@@ -1,0 +1,125 @@
+"""Admission: what becomes of a `POST /rollout`."""
+
+import hashlib
+import uuid
+from functools import partial
+
+import orjson
+
+from osmosis_ai.rollout.backend import ExecutionBackend
+from osmosis_ai.rollout.server._bodies import parse_body
+from osmosis_ai.rollout.server._execution import Executor
+from osmosis_ai.rollout.server._lease import Lease
+from osmosis_ai.rollout.server._refusals import Refusal, RefusalDetail, refuse
+from osmosis_ai.rollout.server._registry import Acceptance, Registry, Rollout
+from osmosis_ai.rollout.server._settings import Settings
+from osmosis_ai.rollout.types import (
+    ExecutionResult,
+    RolloutErrorCategory,
+    RolloutInitRequest,
+    RolloutInitResponse,
+    RolloutStatus,
+)
+
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+
+_RETRY_AFTER_SEC = 5
+CALLBACK_FIELDS = ("completion_callback_url", "grader_callback_url")
+
+
+class Admission:
+    """Decides on requests for rollouts, and starts those that it accepts."""
+
+    def __init__(
+        self, backend: ExecutionBackend, registry: Registry, executor: Executor, settings: Settings
+    ) -> None:
+        self._backend = backend
+        self._registry = registry
+        self._executor = executor
+        self._settings = settings
+        self.is_open = True
+
+    def admit(self, body: bytes, key: str | None) -> bytes:
+        """Start the rollout that a body asks for; its execution exists when this returns.
+
+        Args:
+            body: The request's body.
+            key: The request's `Idempotency-Key`: a repeat gets the first answer again.
+
+        Returns:
+            The body of the 202.
+
+        Raises:
+            Refusal: 422, 409, 503 or 429, in this order.
+        """
+        request = parse_body(RolloutInitRequest, body)
+        _refuse_callbacks(request)
+        digest = hashlib.sha256(body).digest() if key is not None else b""
+        if key is not None and (first := self._registry.accepted_with(key)) is not None:
+            return _repeat(first.acceptance, digest)
+        self._check_identity(request.rollout_id)
+        self._check_room()
+        rollout = self._make_rollout(request.rollout_id or uuid.uuid4().hex, key, digest)
+        self._registry.add(rollout)
+        rollout.lease.renew()
+        self._executor.start(rollout, request)
+        return rollout.acceptance.answer
+
+    def _check_identity(self, rollout_id: str | None) -> None:
+        if rollout_id is not None and self._registry.get(rollout_id) is not None:
+            msg = "the id is taken: its rollout is running, or its result is still retained"
+            raise refuse(409, ("body", "rollout_id"), msg, "rollout_id_taken")
+
+    def _check_room(self) -> None:
+        if not self.is_open:
+            msg = "the server is shutting down: go to another one"
+            raise refuse(503, ("server",), msg, "shutting_down")
+        if not self._backend.has_capacity():
+            msg = "the server has no capacity: try again later"
+            headers = {"Retry-After": str(_RETRY_AFTER_SEC)}
+            raise refuse(429, ("server",), msg, "no_capacity", headers=headers)
+
+    def _make_rollout(self, rollout_id: str, key: str | None, digest: bytes) -> Rollout:
+        settings = self._settings
+        lease = Lease(settings.polling_lease_timeout_sec, partial(self._expire, rollout_id))
+        answer = RolloutInitResponse(
+            rollout_id=rollout_id,
+            polling_lease_token=lease.token,
+            result_wait_timeout_sec=settings.result_wait_timeout_sec,
+            polling_lease_timeout_sec=settings.polling_lease_timeout_sec,
+        )
+        acceptance = Acceptance(orjson.dumps(answer.model_dump()), key, digest)
+        return Rollout(rollout_id, lease, acceptance, watchers=[lease.follow])
+
+    def _expire(self, rollout_id: str) -> None:
+        rollout = self._registry.get(rollout_id)
+        if rollout is not None:
+            self._executor.stop([rollout], _lease_expired(self._settings))
+
+
+def _lease_expired(settings: Settings) -> ExecutionResult:
+    return ExecutionResult(
+        status=RolloutStatus.FAILURE,
+        err_message=(
+            f"no poll for the result came within {settings.polling_lease_timeout_sec:g} s: "
+            "the polling lease expired"
+        ),
+        err_category=RolloutErrorCategory.LEASE_EXPIRED,
+    )
+
+
+def _repeat(acceptance: Acceptance, digest: bytes) -> bytes:
+    if acceptance.digest != digest:
+        msg = "this key was sent before with another body: use a new key for a new request"
+        raise refuse(422, ("header", IDEMPOTENCY_HEADER), msg, "idempotency_key_reused")
+    return acceptance.answer
+
+
+def _refuse_callbacks(request: RolloutInitRequest) -> None:
+    given = [name for name in CALLBACK_FIELDS if getattr(request, name) is not None]
+    msg = "this server does not call back: leave the field out and poll for the result"
+    details = [
+        RefusalDetail(loc=["body", name], msg=msg, type="callbacks_unsupported") for name in given
+    ]
+    if details:
+        raise Refusal(422, *details)

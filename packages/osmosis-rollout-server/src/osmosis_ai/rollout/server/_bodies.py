@@ -1,0 +1,80 @@
+"""Request bodies: read up to a limit, parsed strictly."""
+
+import json
+import re
+
+import orjson
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from osmosis_ai.rollout.server._refusals import Refusal, refuse, refuse_invalid
+
+# Deeper bodies would hit the interpreter's recursion limit where rollouts copy them.
+MAX_NESTING = 250
+
+# orjson gives integers beyond 64 bits back as floats.
+_LONG_INTEGER = re.compile(rb"\d{19}")
+
+# A peer that sends more than this many times the limit is cut off; up to there it gets its 413.
+_PATIENCE = 4
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the request's body.
+
+    Raises:
+        Refusal: 413, it is larger than `limit` bytes.
+        starlette.requests.ClientDisconnect: the peer left while sending.
+    """
+    chunks: list[bytes] = []
+    size = 0
+    # An oversized body is read on and thrown away: a connection that is closed with unread data
+    # in it is reset, and the peer would never see the answer.
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        else:
+            chunks.clear()
+        if size > limit * _PATIENCE:
+            break
+    if size > limit:
+        msg = f"the body is larger than {limit} bytes"
+        raise refuse(413, ("body",), msg, "body_too_large")
+    return b"".join(chunks)
+
+
+def parse_body[T: BaseModel](model: type[T], body: bytes) -> T:
+    """Parse a body as strict JSON (RFC 8259, finite numbers, whole UTF-8 text) and validate it.
+
+    Raises:
+        Refusal: 422, the body is no JSON or does not fit the model.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(error) from None
+    if body.count(b"[") + body.count(b"{") > MAX_NESTING:
+        _check_nesting(value)
+    if _LONG_INTEGER.search(body):
+        value = json.loads(body)
+    try:
+        return model.model_validate(value, strict=True)
+    except ValidationError as error:
+        raise refuse_invalid(error, model) from None
+
+
+def _not_json(error: orjson.JSONDecodeError) -> Refusal:
+    msg = (
+        "the body must be strict JSON, with finite numbers and no lone surrogates: "
+        f"it cannot be read at line {error.lineno}, column {error.colno}"
+    )
+    return refuse(422, ("body",), msg, "json_invalid")
+
+
+def _check_nesting(value: object) -> None:
+    try:
+        orjson.dumps(value)  # gives up beyond 254 levels, at a fraction of a walk's price
+    except orjson.JSONEncodeError:
+        msg = f"the body is nested deeper than {MAX_NESTING} levels"
+        raise refuse(422, ("body",), msg, "json_too_deep") from None

@@ -1,0 +1,166 @@
+"""The routes' documentation: what the app's OpenAPI says of them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel, Field
+
+from osmosis_ai.rollout.server._admission import CALLBACK_FIELDS, IDEMPOTENCY_HEADER
+from osmosis_ai.rollout.server._refusals import RefusalBody
+from osmosis_ai.rollout.server._routes import DirectRoute, Routes
+from osmosis_ai.rollout.types import (
+    POLLING_LEASE_HEADER,
+    CancelRolloutsResponse,
+    RolloutErrorCategory,
+    RolloutInitRequest,
+    RolloutInitResponse,
+    RolloutStatus,
+    RolloutStatusResponse,
+)
+
+# A schema can say most of what check_path_segment wants: no separator, no control character, no
+# name of the server's own.
+_SEGMENT: dict[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": r"^(?!\.{1,2}$)(?!\.server)[^/\\\x00-\x1f\x7f-\x9f]+$",
+}
+_URL: dict[str, Any] = {"type": "string", "format": "uri", "pattern": "^https?://[^ ]+$"}
+_KEY: dict[str, Any] = {"type": "string", "pattern": "^[!-~]+( +[!-~]+)*$"}
+
+_REFUSALS = {
+    400: "The client left while it sent the body.",
+    401: "The server has an API key, and the request does not show it.",
+    403: "The lease token is another rollout's.",
+    404: "No rollout of this id is known.",
+    409: "The id is taken.",
+    413: "The body is too large.",
+    422: "The request cannot be read or makes no sense.",
+    429: "There is no capacity; `Retry-After` says when to try again.",
+    503: "The server is shutting down.",
+}
+
+
+class WireSample(BaseModel):
+    """A sample as trainers see it; one that cannot be encoded has its verdict alone."""
+
+    messages: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    label: str | None = None
+    reward: float | None = None
+    remove_sample: bool = False
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    extra_fields: dict[str, Any] = Field(default_factory=dict)
+
+
+class RolloutResult(BaseModel):
+    """Where a rollout stands, and what came of it once it has ended."""
+
+    rollout_id: str
+    status: RolloutStatus
+    sample: WireSample | None = None
+    err_message: str | None = None
+    err_category: RolloutErrorCategory | None = None
+
+
+class Lifecycle(BaseModel):
+    """What the server does now."""
+
+    accepting_rollouts: bool
+    active_rollouts: int
+
+
+class Health(BaseModel):
+    """The backend's own health, and the server's."""
+
+    instance_id: str
+    process_id: str
+    lifecycle: Lifecycle
+
+
+def add_routes(app: FastAPI, routes: Routes) -> None:
+    """Add the endpoints to an app, with their documentation."""
+    key = _header(IDEMPOTENCY_HEADER, required=False)
+    lease = _header(POLLING_LEASE_HEADER, required=True)
+    rollout_id = {"name": "rollout_id", "in": "path", "required": True, "schema": _SEGMENT}
+    # `:path`, so that an id with a separator in it is refused as an id, not as an unknown route.
+    one = "/rollout/{rollout_id:path}"
+    accepted = _Answer(RolloutInitResponse, status=202, refusals=(400, 409, 413, 422, 429, 503))
+    result = _Answer(RolloutResult, refusals=(403, 404, 422))
+    status = _Answer(RolloutStatusResponse, refusals=(422,))
+    cancelled = _Answer(CancelRolloutsResponse, refusals=(400, 413, 422))
+    create, cancel = {"parameters": [key], **_body(_init_schema())}, _body(_cancel_schema())
+    _add(app, "POST", "/rollout", routes.create_rollout, accepted, create)
+    _add(app, "POST", "/rollout/cancel", routes.cancel_rollouts, cancelled, cancel)
+    polled = {"parameters": [rollout_id, lease]}
+    _add(app, "GET", f"{one}/result", routes.rollout_result, result, polled)
+    asked = {"parameters": [rollout_id]}
+    _add(app, "GET", f"{one}/status", routes.rollout_status, status, asked)
+    _add(app, "GET", "/health", routes.health, _Answer(Health), {})
+
+
+@dataclass(frozen=True)
+class _Answer:
+    model: type[BaseModel]
+    status: int = 200
+    refusals: tuple[int, ...] = ()
+
+
+def _add(
+    app: FastAPI,
+    method: str,
+    path: str,
+    endpoint: Callable[[Request], Awaitable[Response]],
+    answer: _Answer,
+    extra: dict[str, Any],
+) -> None:
+    refused: dict[int | str, dict[str, Any]] = {
+        code: {"model": RefusalBody, "description": _REFUSALS[code]}
+        for code in (401, *answer.refusals)
+    }
+    app.router.add_api_route(
+        path,
+        endpoint,
+        methods=[method],
+        status_code=answer.status,
+        response_model=answer.model,
+        responses=refused,
+        operation_id=endpoint.__name__,
+        openapi_extra=extra,
+        route_class_override=DirectRoute,
+    )
+
+
+def _header(name: str, *, required: bool) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": required, "schema": {"type": "string"}}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _init_schema() -> dict[str, Any]:
+    schema = RolloutInitRequest.model_json_schema()
+    nothing: dict[str, Any] = {"type": "null"}
+    fields: dict[str, Any] = schema["properties"]
+    fields["chat_completions_url"] |= _URL
+    fields["rollout_id"] |= {"anyOf": [_SEGMENT, nothing]}
+    fields["llm_api_key"] |= {"anyOf": [_KEY, nothing]}
+    fields["controller_api_key"] |= {"anyOf": [_KEY, {"type": "string", "maxLength": 0}, nothing]}
+    for name in CALLBACK_FIELDS:
+        fields[name] = {**nothing, "description": "Callbacks are not served: leave it out."}
+    return schema
+
+
+def _cancel_schema() -> dict[str, Any]:
+    ids = {"type": "array", "items": _SEGMENT}
+    return {
+        "type": "object",
+        "oneOf": [
+            {"required": ["ids"], "properties": {"ids": ids}},
+            {"required": ["prefix"], "properties": {"prefix": {"type": "string", "minLength": 1}}},
+            {"required": ["all"], "properties": {"all": {"const": True}}},
+        ],
+    }

@@ -1,0 +1,96 @@
+"""Polling delivery: the lease that keeps a rollout alive while its client asks for the result."""
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from osmosis_ai.rollout.types import RolloutStatus
+
+
+class Lease:
+    """One client's claim on a rollout: a token, the status it was told last, and a deadline.
+
+    An unarmed lease never expires; the first poll arms it.
+
+    Attributes:
+        token: The secret that result polls show.
+        told: The status that the client knows; the answer to its POST said `queued`.
+    """
+
+    def __init__(self, timeout_sec: float, on_expiry: Callable[[], None]) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.told = RolloutStatus.QUEUED
+        self._timeout_sec = timeout_sec
+        self._on_expiry = on_expiry
+        self._loop = asyncio.get_running_loop()
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._open_polls = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def matches(self, token: str) -> bool:
+        """Tell whether `token` is this lease's, in constant time."""
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def renew(self) -> None:
+        """Count the time to the expiry from now on."""
+        self._deadline = self._loop.time() + self._timeout_sec
+        if self._timer is None and not self._ended:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
+
+    @contextmanager
+    def polling(self) -> Generator[None]:
+        """Hold the lease for the length of a poll: it is renewed at both ends."""
+        self.renew()
+        self._open_polls += 1
+        try:
+            yield
+        finally:
+            self._open_polls -= 1
+            self.renew()
+
+    async def wait(self, timeout_sec: float) -> None:
+        """Wait until the lease is woken, `timeout_sec` at most."""
+        waiter = self._loop.create_future()
+        timer = self._loop.call_later(timeout_sec, _release, waiter)
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+    def wake(self) -> None:
+        """Let every waiting poll answer."""
+        for waiter in self._waiters:
+            _release(waiter)
+
+    def follow(self, status: RolloutStatus) -> None:
+        """Let waiting polls answer with a new status; a final one ends the lease."""
+        if status.is_final:
+            self._end()
+        self.wake()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_at_clock(self) -> None:
+        # Renewing only moves the deadline, so that a poll costs no timer of its own here.
+        self._timer = None
+        if self._open_polls:
+            self.renew()
+        elif self._deadline > self._loop.time():
+            self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
+        else:
+            self._on_expiry()
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
