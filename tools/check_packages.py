@@ -1,4 +1,4 @@
-"""Check what the packages' own files must agree on: changelogs, versions, licences, ranges."""
+"""Check what the packages' files must agree on: versions, changelogs, licences, READMEs."""
 
 import re
 import sys
@@ -51,6 +51,15 @@ def project_problems(package: Path, project: dict[str, Any], core: str) -> Itera
         yield f"its range of {CORE} leaves out the present {core}"
 
 
+def readme_problems(package: Path) -> Iterator[str]:
+    """Find the import paths that a README's table leaves out: every README names all of them."""
+    text = (package / "README.md").read_text(encoding="utf-8")
+    for marker in sorted(ROOT.glob("packages/*/src/**/py.typed")):
+        path = ".".join(marker.relative_to(ROOT).parts[3:-1])
+        if f"| `{path}`" not in text and f", `{path}`" not in text:
+            yield f"its table has no `{path}`"
+
+
 def numbers(version: str) -> list[int]:
     """Return a version's numbers, for comparing."""
     return [int(number) for number in version.split(".")]
@@ -69,9 +78,11 @@ def problems() -> Iterator[str]:
             "pyproject.toml": project_problems(package, project, core),
             "CHANGELOG.md": changelog_problems(package, project["version"]),
             "LICENSE": licence_problems(package),
+            "README.md": readme_problems(package),
         }
         for name, found in checks.items():
             yield from (f"packages/{package.name}/{name}: {problem}" for problem in found)
+    yield from (f"README.md: {problem}" for problem in readme_problems(ROOT))
 
 
 if __name__ == "__main__":
