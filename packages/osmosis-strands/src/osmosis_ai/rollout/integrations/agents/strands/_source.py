@@ -1,0 +1,68 @@
+"""The sample of a Strands agent."""
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, override
+
+from strands import Agent
+
+from osmosis_ai.rollout import MessageDict, RolloutSample, SampleSource
+from osmosis_ai.rollout.integrations.agents.strands._memory import Memory
+from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tools
+from osmosis_ai.rollout.integrations.agents.strands._transcript import Transcript
+
+_log = logging.getLogger(__name__)
+
+
+class StrandsSampleSource(SampleSource):
+    """Tells the conversation of one agent.
+
+    Args:
+        agent: The agent.
+        memory: Where its messages come from.
+        transcript: What has followed its history from the start.
+    """
+
+    def __init__(self, agent: Agent, memory: Memory, transcript: Transcript) -> None:
+        self._agent = agent
+        self._memory = memory
+        self._transcript = transcript
+
+    @override
+    async def get_sample(self) -> RolloutSample:
+        """Return the whole conversation, in Strands' form and in chat-completions form."""
+        messages = self._transcript.messages(self._agent.messages)
+        return RolloutSample(
+            messages=self._native(messages), trajectory_messages=self._archived(messages)
+        )
+
+    def _native(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict]:
+        native: list[MessageDict] = []
+        for message, origin in self._memory.recall(messages):
+            turn = copy.deepcopy(dict(message))
+            if origin and origin.cut_calls:
+                turn["content"] += copy.deepcopy(origin.cut_calls)
+                turn.setdefault("metadata", {}).setdefault("custom", {})["truncated"] = True
+            native.append(turn)
+        return native
+
+    def _archived(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict] | None:
+        try:
+            turns = [*self._instructions(), *copy.deepcopy(self._memory.archive(messages))]
+            tools = chat_tools(self._agent.tool_registry.get_all_tool_specs())
+        except Exception as error:  # user blocks and tools may hold anything; the sample survives
+            _log.warning(
+                "The conversation cannot be put into chat-completions form (%s: %s): no trajectory "
+                "will be saved for this sample.",
+                type(error).__name__,
+                error,
+            )
+            return None
+        if tools and turns:
+            turns[0]["tool_definitions"] = tools
+        return turns
+
+    def _instructions(self) -> list[MessageDict]:
+        prompt = self._agent.system_prompt
+        return [{"role": "system", "content": prompt}] if prompt else []

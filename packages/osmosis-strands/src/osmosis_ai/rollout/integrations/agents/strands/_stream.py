@@ -1,0 +1,133 @@
+"""A reply of the policy as the events that Strands builds its message from."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from strands.types.content import ContentBlockStartToolUse
+from strands.types.event_loop import StopReason, Usage
+from strands.types.streaming import StreamEvent
+
+from osmosis_ai.rollout.integrations.agents.strands._from_chat import tool_input
+from osmosis_ai.rollout.integrations.agents.strands._memory import Origin
+from osmosis_ai.rollout.policy import PolicyPiece, PolicyReply
+
+_STOP_REASONS: dict[str, StopReason] = {
+    "length": "max_tokens",
+    "content_filter": "content_filtered",
+}
+
+
+class EventStream:
+    """Turns the pieces of one reply, and at last the reply, into Strands events.
+
+    Text and reasoning are passed on as they come; tool calls only when the reply is whole.
+
+    Attributes:
+        content: The content blocks that Strands puts together from the events.
+    """
+
+    def __init__(self) -> None:
+        self.content: list[dict[str, Any]] = []
+        self._open: str | None = None
+        self._started = time.monotonic()
+
+    def take(self, item: PolicyPiece | PolicyReply) -> Iterator[StreamEvent]:
+        """Yield the events of the next item that the policy client yielded."""
+        if isinstance(item, PolicyReply):
+            yield from self._end(item)
+            return
+        yield from self._add("reasoning", item.reasoning)
+        yield from self._add("text", item.content)
+        # It was said, so it is text; Strands has no other place for it.
+        yield from self._add("text", item.refusal)
+
+    def _end(self, reply: PolicyReply) -> Iterator[StreamEvent]:
+        yield from self._close()
+        stop_reason = _STOP_REASONS.get(reply.finish_reason, "end_turn")
+        if stop_reason != "max_tokens":
+            for use in tool_uses(reply):
+                stop_reason = "tool_use"
+                yield from self._call(use)
+        yield {"messageStop": {"stopReason": stop_reason}}
+        if usage := _usage(reply.usage):
+            latency_ms = int(1000 * (time.monotonic() - self._started))
+            yield {"metadata": {"usage": usage, "metrics": {"latencyMs": latency_ms}}}
+
+    def _add(self, kind: str, text: str) -> Iterator[StreamEvent]:
+        if not text:
+            return
+        if self._open != kind:
+            yield from self._close()
+            yield {"contentBlockStart": {"start": {}}}
+            self._open = kind
+            self.content.append(_block(kind))
+        if kind == "text":
+            self.content[-1]["text"] += text
+            yield {"contentBlockDelta": {"delta": {"text": text}}}
+        else:
+            self.content[-1]["reasoningContent"]["reasoningText"]["text"] += text
+            yield {"contentBlockDelta": {"delta": {"reasoningContent": {"text": text}}}}
+
+    def _close(self) -> Iterator[StreamEvent]:
+        if self._open is not None:
+            yield {"contentBlockStop": {}}
+            self._open = None
+
+    def _call(self, use: dict[str, Any]) -> Iterator[StreamEvent]:
+        self.content.append({"toolUse": use})
+        start: ContentBlockStartToolUse = {"toolUseId": use["toolUseId"], "name": use["name"]}
+        yield {"contentBlockStart": {"start": {"toolUse": start}}}
+        # Strands parses this text and takes what is no JSON for an empty object; as a JSON string,
+        # malformed arguments survive.
+        yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(use["input"])}}}}
+        yield {"contentBlockStop": {}}
+
+
+def tool_uses(reply: PolicyReply) -> list[dict[str, Any]]:
+    """Return the Strands tool uses that a reply asks for; malformed arguments stay text."""
+    return [
+        {
+            "toolUseId": call["id"],
+            "name": call["function"]["name"],
+            "input": tool_input(call["function"]["arguments"]),
+        }
+        for call in reply.tool_calls
+    ]
+
+
+def reply_origin(reply: PolicyReply) -> Origin:
+    """Return what a reply's Strands message stands for.
+
+    Calls that were cut by the length limit have no results, so they cannot be sent again; they are
+    kept for the record.
+    """
+    archived = reply.annotated
+    if reply.truncated:
+        archived["truncated"] = True
+    if reply.finish_reason != "length":
+        return Origin(wire=[reply.message], archive=[archived])
+    archived["finish_reason"] = "length"
+    sent = {key: value for key, value in reply.message.items() if key != "tool_calls"}
+    sent["content"] = sent["content"] or ""
+    calls = [{"toolUse": use} for use in tool_uses(reply)]
+    return Origin(wire=[sent], archive=[archived], cut_calls=calls)
+
+
+def _block(kind: str) -> dict[str, Any]:
+    return {"text": ""} if kind == "text" else {"reasoningContent": {"reasoningText": {"text": ""}}}
+
+
+def _usage(usage: dict[str, Any] | None) -> Usage | None:
+    """Return the token counts as Strands spells them, if the endpoint gave both of them."""
+    counts = usage or {}
+    read, written = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    if not (isinstance(read, int) and isinstance(written, int)):
+        return None
+    total = counts.get("total_tokens", read + written)
+    result = Usage(inputTokens=read, outputTokens=written, totalTokens=total)
+    details: dict[str, Any] = counts.get("prompt_tokens_details") or {}
+    if isinstance(cached := details.get("cached_tokens"), int):
+        result["cacheReadInputTokens"] = cached
+    return result
