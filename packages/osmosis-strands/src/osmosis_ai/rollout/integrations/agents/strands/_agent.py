@@ -12,6 +12,7 @@ from osmosis_ai.rollout.integrations.agents.strands._guard import Guard
 from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin
 from osmosis_ai.rollout.integrations.agents.strands._model import BoundModel, OsmosisRolloutModel
 from osmosis_ai.rollout.integrations.agents.strands._source import StrandsSampleSource
+from osmosis_ai.rollout.integrations.agents.strands._to_chat import to_chat
 from osmosis_ai.rollout.integrations.agents.strands._transcript import Transcript
 
 
@@ -89,5 +90,6 @@ def _active_context() -> RolloutContext:
 
 def _remember(history: Sequence[Translated], memory: Memory) -> None:
     for turn in history:
-        if turn.chat:
-            memory.remember(turn.message, Origin(wire=turn.chat, archive=turn.chat))
+        wire = turn.chat or to_chat(turn.message)
+        archive = turn.chat or to_chat(turn.message, archive=True)
+        memory.remember(turn.message, Origin(wire, archive))

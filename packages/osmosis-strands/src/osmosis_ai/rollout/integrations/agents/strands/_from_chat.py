@@ -81,7 +81,9 @@ def _is_native(message: MessageDict) -> bool:
     if _CHAT_ONLY_KEYS & message.keys() or message.get("role") == "tool":
         return False
     content: Any = message.get("content")
-    return isinstance(content, list) and all("type" not in block for block in _listed(content))
+    if not (isinstance(content, list) and content):
+        return False
+    return all("type" not in block for block in _listed(content))
 
 
 def _translate(message: MessageDict) -> Translated:

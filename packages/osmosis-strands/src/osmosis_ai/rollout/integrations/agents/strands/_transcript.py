@@ -19,7 +19,8 @@ class Transcript(HookProvider):
     """Follows an agent's history and keeps the turns that vanish from it while the agent works.
 
     What vanishes then was removed by a conversation manager. What the user's own code takes away
-    between two invocations is gone from the transcript too.
+    between two invocations is gone from the transcript too. Strands' notice of a cancelled call is
+    taken out of the history: it stands where an answer would stand, but the policy never said it.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Transcript(HookProvider):
         self._was_cancelled = False
         self._known: list[Message] = []
         self._removed: list[Message] = []
-        self._notices: list[Message] = []
+        self._notice: Message | None = None
 
     @override
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
@@ -39,16 +40,11 @@ class Transcript(HookProvider):
     def messages(self, held: Sequence[Message]) -> list[Message]:
         """Return the removed turns and those that the agent holds, in the order of their making.
 
-        Strands' own notice of a cancelled call is left out: it stands where an answer of the policy
-        would stand, but the policy never said it.
-
         Args:
             held: The agent's messages as they are now.
         """
         removed = self._vanished(held) if self._is_running else self._removed
-        notices = {_key(message) for message in self._notices}
-        whole = _merge(removed, held, self._known) if removed else held
-        return [message for message in whole if _key(message) not in notices]
+        return _merge(removed, held, self._known) if removed else [*held]
 
     def _vanished(self, held: Sequence[Message]) -> list[Message]:
         left = {_key(message) for message in held}
@@ -56,21 +52,25 @@ class Transcript(HookProvider):
         return [message for key, message in known.items() if key not in left]
 
     def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        self._known = self.messages(event.agent.messages)
         self._is_running = True
-        self._known = [*self._removed, *event.agent.messages]
 
     def _after_model_call(self, event: AfterModelCallEvent) -> None:
         response = event.stop_response
         self._was_cancelled = response is not None and response.stop_reason == "cancelled"
 
     def _message_added(self, event: MessageAddedEvent) -> None:
-        self._known.append(event.message)
         if self._was_cancelled:
-            self._notices.append(event.message)
-            self._was_cancelled = False
+            self._notice = event.message
+        else:
+            self._known.append(event.message)
+        self._was_cancelled = False
 
     def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        self._removed = self._vanished(event.agent.messages)
+        held = event.agent.messages
+        held[:] = [message for message in held if message is not self._notice]
+        self._removed = self._vanished(held)
+        self._notice = None
         self._is_running = False
 
 
