@@ -1,0 +1,33 @@
+"""What stops an evaluation."""
+
+from pathlib import Path
+
+
+class EvalError(Exception):
+    """The evaluation cannot start, or its outcome cannot be trusted; the message says why."""
+
+
+class DatasetError(EvalError):
+    """A dataset holds something that cannot be used.
+
+    Attributes:
+        path: The file.
+        line: The line, counted from 1, or None when the whole file is meant.
+        column: The column by name, or the place in the line, counted from 1; None when the whole
+            line is meant.
+        problem: What is wrong, and what to do about it.
+    """
+
+    def __init__(
+        self, path: Path, problem: str, *, line: int | None = None, column: int | str | None = None
+    ) -> None:
+        where = [str(path)]
+        if line is not None:
+            where.append(f"line {line}")
+        if column is not None:
+            where.append(f"column {column!r}")
+        super().__init__(f"{', '.join(where)}: {problem}")
+        self.path = path
+        self.line = line
+        self.column = column
+        self.problem = problem
