@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from typing import Any, Never
 
 
@@ -90,8 +91,7 @@ def _finite_float(text: str) -> float:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        seen: set[str] = set()
-        name = next(key for key, _ in pairs if key in seen or seen.add(key))
+        [(name, _)] = Counter(key for key, _ in pairs).most_common(1)
         msg = f"the key {name!r} comes twice in one object"
         raise _Refused(msg, json.dumps(name, ensure_ascii=False))
     return record

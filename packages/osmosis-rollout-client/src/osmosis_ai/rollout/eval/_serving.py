@@ -1,0 +1,184 @@
+"""A rollout server for the length of a run, in a process of its own."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from osmosis_ai.rollout.client import RolloutClient, RolloutProtocolError
+from osmosis_ai.rollout.eval._errors import EvalError
+
+# Imports of a user's project can take long; an app that hangs must not hang the run.
+_START_TIMEOUT_SEC = 120.0
+# The server itself waits 10 s for running rollouts before it cancels them.
+_END_TIMEOUT_SEC = 20.0
+_TAIL_LINES = 20
+_CHILD = Path(__file__).with_name("_child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """An app by reference.
+
+    Attributes:
+        folder: The directory to import from.
+        reference: `module:attribute`.
+    """
+
+    folder: Path
+    reference: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Entrypoint":
+        """Read `path/to/main.py:app` or `package.module:app`.
+
+        Raises:
+            EvalError: it is neither, or the file is not there.
+        """
+        target, _, attribute = text.rpartition(":")
+        if not target or not attribute.replace(".", "").isidentifier():
+            msg = f"{text!r} is no entrypoint: write main.py:app or package.module:app"
+            raise EvalError(msg)
+        if not target.endswith(".py"):
+            return cls(Path.cwd(), text)
+        file = Path(target).resolve()
+        if not file.is_file():
+            msg = f"{target}: there is no such file to serve"
+            raise EvalError(msg)
+        return cls(file.parent, f"{file.stem}:{attribute}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """The process that serves an entrypoint.
+
+    Attributes:
+        url: The server's base URL.
+        process: The process.
+        log: The file that its output goes to.
+    """
+
+    url: str
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def ended(self) -> str:
+        """Wait until the process ends, and say how it did."""
+        status = await self.process.wait()
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return f"the server process ended {how}"
+
+    def last_lines(self) -> str:
+        """Return the end of what the process wrote."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+
+@asynccontextmanager
+async def serving(
+    entrypoint: Entrypoint, *, artifact_root: Path, log: Path, server_key: str | None
+) -> AsyncGenerator[ServerProcess]:
+    """Serve an app on a free port of loopback while the context lasts.
+
+    Args:
+        entrypoint: The app.
+        artifact_root: Where the server keeps one folder per rollout.
+        log: Where the output of the process goes.
+        server_key: The server's own key, or None.
+
+    Raises:
+        EvalError: the app does not come up; the message ends with what the process wrote last.
+    """
+    if importlib.util.find_spec("uvicorn") is None:
+        msg = "serving an entrypoint needs the server: pip install osmosis-rollout-server"
+        raise EvalError(msg)
+    pipe_read, pipe_write = os.pipe()
+    try:
+        try:
+            server = await _start(entrypoint, pipe_read, artifact_root=artifact_root, log=log)
+        finally:
+            os.close(pipe_read)
+        try:
+            await _wait_healthy(server, server_key)
+            yield server
+        finally:
+            await _end(server.process)
+    finally:
+        os.close(pipe_write)
+
+
+async def _start(
+    entrypoint: Entrypoint, pipe: int, *, artifact_root: Path, log: Path
+) -> ServerProcess:
+    # Bound here and inherited, so that nobody can take the port in between. Only the child
+    # listens: without it connections are refused rather than left waiting.
+    with socket.socket() as bound, log.open("wb") as output:
+        bound.bind(("127.0.0.1", 0))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(_CHILD),
+            str(entrypoint.folder),
+            entrypoint.reference,
+            str(bound.fileno()),
+            str(pipe),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[bound.fileno(), pipe],
+            env=os.environ | {"_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(artifact_root)},
+            # A Ctrl-C on the terminal is ours to handle; the child is told when to end.
+            start_new_session=True,
+        )
+        return ServerProcess(f"http://127.0.0.1:{bound.getsockname()[1]}", process, log)
+
+
+async def _wait_healthy(server: ServerProcess, server_key: str | None) -> None:
+    ended = asyncio.create_task(server.ended())
+    healthy = asyncio.create_task(_healthy(server.url, server_key))
+    try:
+        await asyncio.wait(
+            {ended, healthy}, timeout=_START_TIMEOUT_SEC, return_when=asyncio.FIRST_COMPLETED
+        )
+        if healthy.done():
+            return healthy.result()
+        problem = "the server did not come up in time" if not ended.done() else ended.result()
+        msg = f"{problem}; it wrote last ({server.log}):\n{server.last_lines()}"
+        raise EvalError(msg)
+    finally:
+        ended.cancel()
+        healthy.cancel()
+
+
+async def _healthy(url: str, server_key: str | None) -> None:
+    async with RolloutClient(url=url, api_key=server_key) as client:
+        while True:
+            try:
+                await client.health()
+            except RolloutProtocolError as error:
+                if error.status_code is not None:
+                    msg = f"the server is up, but not well: {error}"
+                    raise EvalError(msg) from None
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    try:
+        process.terminate()
+        async with asyncio.timeout(_END_TIMEOUT_SEC):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
