@@ -28,6 +28,13 @@ class Content:
     message: str | list[JsonObject]
     beside: list[JsonObject] = field(default_factory=list[JsonObject])
 
+    @property
+    def has_audio(self) -> bool:
+        """Whether a part is a sound."""
+        return isinstance(self.message, list) and any(
+            part["type"] == "audio" for part in self.message
+        )
+
 
 def read_content(content: object, files: MediaFiles | None) -> Content:
     """Turn a message's `content`, as it is or cleaned, into ATIF's form.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, as_list, as_object, clean, present
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._models import Trajectory
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metrics, lay_over
@@ -96,10 +96,10 @@ def build_document(
         transcript.add(message, from_prompt=index < in_prompt)
     report = facts.report or TrajectoryReport()
     unmatched = lay_over(report, transcript.agent_steps)
-    totals = final_metrics(report, unmatched, transcript.agent_steps)
+    totals = final_metrics(report, unmatched, transcript.agent_steps, rollout_id=facts.rollout_id)
     rollout_id = clean(facts.rollout_id)
     return present(
-        schema_version="ATIF-v1.8" if _holds_audio(transcript.steps) else "ATIF-v1.7",
+        schema_version="ATIF-v1.8" if transcript.has_audio else "ATIF-v1.7",
         session_id=rollout_id,
         trajectory_id=rollout_id,
         agent=_agent(report),
@@ -114,37 +114,31 @@ def count_prompt_messages(
 ) -> int:
     """Return how many of the leading `messages` came in with the request's `prompt`.
 
-    Frameworks spell messages anew and put instructions in front, so messages are compared by what
-    they say, and leading system messages that the prompt does not have are passed over.
+    Frameworks spell messages anew, and keep instructions elsewhere or add their own, so messages
+    are compared by what they say, and system messages not at all.
     """
     if not any(message.get("role") == "assistant" for message in prompt):
         return 0  # only assistant turns are treated differently
-    wanted = [_essence(message) for message in prompt]
+    wanted = [_essence(message) for message in prompt if not _is_system(message)]
     matched = 0
     for index, message in enumerate(messages):
         if matched == len(wanted):
             return index
-        essence = _essence(message)
-        if essence == wanted[matched]:
+        if not _is_system(message):
+            if _essence(message) != wanted[matched]:
+                return index
             matched += 1
-        elif essence[0] != "system" or matched:
-            return index
     return len(messages)
+
+
+def _is_system(message: Mapping[str, Any]) -> bool:
+    return message.get("role") in ("system", "developer")
 
 
 def _essence(message: object) -> tuple[Any, ...]:
     fields, content = split_message(message, None)
     calls = [(call["function_name"], call["arguments"]) for call in take_calls(fields).calls]
     return fields.get("role"), content.message, calls
-
-
-def _holds_audio(steps: list[JsonObject]) -> bool:
-    for step in steps:
-        results = (as_object(step.get("observation")) or {}).get("results", [])
-        for content in (step["message"], *(result["content"] for result in results)):
-            if any(part["type"] == "audio" for part in as_list(content) or ()):
-                return True
-    return False
 
 
 def _agent(report: TrajectoryReport) -> JsonObject:

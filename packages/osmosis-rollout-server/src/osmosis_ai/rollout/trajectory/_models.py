@@ -3,7 +3,7 @@
 Format: https://www.harborframework.com/docs/agents/trajectory-format
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -67,15 +67,6 @@ def _check_timestamp(value: str) -> str:
         msg = "must be an ISO 8601 date and time"
         raise ValueError(msg) from None
     return value
-
-
-def _first_repeated(values: Iterable[Hashable]) -> int | None:
-    seen: set[Hashable] = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            return index
-        seen.add(value)
-    return None
 
 
 class _AtifModel(BaseModel):
@@ -282,11 +273,13 @@ class Step(_AtifModel):
     extra: dict[str, Any] | None = None
 
     @model_validator(mode="after")
-    def _fields_of_the_source(self) -> Self:
+    def _cross_rules(self) -> Self:
         if self.source != "agent":
             self._must_be_absent(_AGENT_ONLY, "belongs on agent steps only")
         elif self.llm_call_count == 0:
             self._must_be_absent(_CALL_ONLY, "cannot be there when llm_call_count is 0")
+        if self.tool_calls or self.observation:
+            self._check_call_ids(self.tool_calls or [], self.observation)
         return self
 
     def _must_be_absent(self, names: Iterable[str], rule: str) -> None:
@@ -295,18 +288,18 @@ class Step(_AtifModel):
                 msg = f"{name} {rule}"
                 raise ValueError(msg)
 
-    @model_validator(mode="after")
-    def _calls_and_results(self) -> Self:
-        calls = [call.tool_call_id for call in self.tool_calls or ()]
-        if (index := _first_repeated(calls)) is not None:
-            msg = f"tool_calls.{index}.tool_call_id must be unique in its step"
-            raise ValueError(msg)
-        known = {None, *calls}
-        for index, result in enumerate(self.observation.results if self.observation else ()):
+    @staticmethod
+    def _check_call_ids(calls: list[ToolCall], observation: Observation | None) -> None:
+        known: set[str | None] = {None}
+        for index, call in enumerate(calls):
+            if call.tool_call_id in known:
+                msg = f"tool_calls.{index}.tool_call_id must be unique in its step"
+                raise ValueError(msg)
+            known.add(call.tool_call_id)
+        for index, result in enumerate(observation.results if observation else ()):
             if result.source_call_id not in known:
                 msg = f"observation.results.{index}.source_call_id names no tool call of the step"
                 raise ValueError(msg)
-        return self
 
 
 class Agent(_AtifModel):
@@ -372,9 +365,10 @@ class Trajectory(_AtifModel):
 
     @model_validator(mode="after")
     def _subagents_have_ids(self) -> Self:
-        ids = [subagent.trajectory_id for subagent in self.subagent_trajectories or ()]
-        index = ids.index(None) if None in ids else _first_repeated(ids)
-        if index is not None:
-            msg = f"subagent_trajectories.{index}.trajectory_id must be there and be unique"
-            raise ValueError(msg)
+        seen: set[str] = set()
+        for index, subagent in enumerate(self.subagent_trajectories or ()):
+            if subagent.trajectory_id is None or subagent.trajectory_id in seen:
+                msg = f"subagent_trajectories.{index}.trajectory_id must be there and be unique"
+                raise ValueError(msg)
+            seen.add(subagent.trajectory_id)
         return self

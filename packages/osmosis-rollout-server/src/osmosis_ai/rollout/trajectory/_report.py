@@ -142,14 +142,18 @@ def _overlay(step: JsonObject, call: JsonObject) -> None:
 
 
 def final_metrics(
-    report: TrajectoryReport, unmatched: JsonObject, agent_steps: list[JsonObject]
+    report: TrajectoryReport,
+    unmatched: JsonObject,
+    agent_steps: list[JsonObject],
+    *,
+    rollout_id: str,
 ) -> JsonObject:
     """Return a document's totals without `total_steps`.
 
     They are the report's own; else sums over the reported calls that found no steps; else sums over
     the steps, which the other calls are part of. A sum is there when every entry has the figure.
     """
-    if (totals := _reported_totals(report.only_sample)) is not None:
+    if totals := _reported_totals(report.only_sample, rollout_id):
         return totals
     entries: list[JsonObject] = unmatched.get("unmatched_llm_call_metrics") or [
         step.get("metrics", {}) for step in agent_steps
@@ -158,15 +162,19 @@ def final_metrics(
     return {total: value for total, value in sums.items() if value is not None}
 
 
-def _reported_totals(sample: SampleReport) -> JsonObject | None:
-    if sample.final_metrics is None:
-        return None
+def _reported_totals(sample: SampleReport, rollout_id: str) -> JsonObject | None:
+    reported: Any = clean(sample.final_metrics)
+    if isinstance(reported, dict):
+        # The number of steps is for us to say, and unknown keys are nobody's mistake.
+        known = FinalMetrics.model_fields.keys() - {"total_steps"}
+        members = cast("JsonObject", reported)
+        reported = {key: members[key] for key in members if key in known}
     try:
-        totals = FinalMetrics.model_validate(clean(sample.final_metrics))
-    except ValidationError as error:
-        _log.warning("Reported totals are malformed (%d errors): ignored.", error.error_count())
+        totals = FinalMetrics.model_validate(reported) if reported is not None else FinalMetrics()
+    except ValidationError:
+        _log.warning("The totals reported on rollout %s are malformed: ignored.", rollout_id)
         return None
-    return totals.model_dump(exclude_none=True, exclude={"total_steps"})
+    return totals.model_dump(exclude_none=True)
 
 
 def _sum(figures: list[Any]) -> int | float | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from osmosis_ai.rollout.trajectory._content import Content, read_content
-from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, clean, present
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, clean_members, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._timestamps import take_timestamp
 from osmosis_ai.rollout.trajectory._tool_calls import TurnCalls, id_text, take_calls
@@ -25,21 +25,23 @@ class Transcript:
     Attributes:
         steps: The steps so far.
         agent_steps: Those of them that the policy made in this rollout.
-        files: Where the bytes of inline images and sounds go, by path; None keeps a note instead.
+        has_audio: Whether any of them holds a sound.
     """
 
     def __init__(self, files: MediaFiles | None = None) -> None:
-        """Start with no steps."""
+        """Start with no steps; `files` takes the bytes of images and sounds."""
         self.steps: list[JsonObject] = []
         self.agent_steps: list[JsonObject] = []
-        self.files = files
+        self.has_audio = False
+        self._files = files
         # The nearest assistant turn so far: later tool results belong to it.
         self._turn: JsonObject = {}
         self._calls: TurnCalls | None = None
 
     def add(self, message: object, *, from_prompt: bool) -> None:
         """Add one chat message; a turn that came in with the prompt gets no metrics."""
-        fields, content = split_message(message, self.files)
+        fields, content = split_message(message, self._files)
+        self.has_audio = self.has_audio or content.has_audio
         role = fields.get("role")
         if role in _RESULT_ROLES:
             self._add_result(fields, content)
@@ -87,7 +89,7 @@ def split_message(message: object, files: MediaFiles | None) -> tuple[JsonObject
     if not isinstance(message, Mapping):
         return {}, read_content(message, files)
     given = cast("Mapping[Any, Any]", message)
-    fields = clean({key: value for key, value in given.items() if key != "content"})
+    fields = clean_members({key: value for key, value in given.items() if key != "content"})
     return fields, read_content(given.get("content"), files)
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, as_object
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, is_figure
 
 # Seconds reach this in the year 5138, milliseconds passed it in 1973.
 _MILLISECONDS_FROM: Final = 1e11
@@ -23,7 +23,7 @@ def iso_timestamp(value: object) -> str | None:
     try:
         if isinstance(value, str):
             return _iso(datetime.fromisoformat(value)) if len(value) >= _SHORTEST_ISO else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        if not is_figure(value) or value <= 0:
             return None
         seconds = value / 1000 if value >= _MILLISECONDS_FROM else value
         return _iso(datetime.fromtimestamp(seconds, UTC))
@@ -38,10 +38,11 @@ def _iso(moment: datetime) -> str:
 def take_timestamp(fields: JsonObject) -> str | None:
     """Remove the first usable time from a cleaned message's `fields` and return it as ISO 8601."""
     for key in _OWN_KEYS:
-        if stamp := iso_timestamp(fields.get(key)):
+        if key in fields and (stamp := iso_timestamp(fields[key])):
             del fields[key]
             return stamp
-    if stamp := iso_timestamp((as_object(fields.get("extra")) or {}).get("timestamp")):
+    inner = as_object(fields.get("extra"))
+    if inner and (stamp := iso_timestamp(inner.get("timestamp"))):
         return stamp
     if stamp := iso_timestamp(fields.get(_ENDPOINT_KEY)):
         del fields[_ENDPOINT_KEY]

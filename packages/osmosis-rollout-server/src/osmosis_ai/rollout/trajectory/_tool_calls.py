@@ -1,8 +1,11 @@
 """Tool calls of an assistant message, and which of them a result answers."""
 
 import json
+import math
+import re
 from collections import defaultdict, deque
-from typing import Any
+
+import orjson
 
 from osmosis_ai.rollout.trajectory._json import (
     JsonObject,
@@ -11,7 +14,10 @@ from osmosis_ai.rollout.trajectory._json import (
     clean,
     clean_text,
     compact_json,
+    is_figure,
 )
+
+_LONG_NUMBER = re.compile("[0-9]{19}")
 
 
 class TurnCalls:
@@ -85,7 +91,7 @@ def id_text(value: object) -> str | None:
     """Return a call id as text: as it is, a number's digits, or None when it is not usable."""
     if isinstance(value, str):
         return value or None
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return str(value) if is_figure(value) else None
 
 
 def _name_and_arguments(entry: JsonObject) -> JsonObject:
@@ -131,17 +137,30 @@ def read_arguments(raw: object) -> JsonObject:
         return given
     if not isinstance(raw, str):
         return {"_raw": compact_json(raw)}
-    parsed = as_object(_parse(raw))
-    return {"_raw": clean_text(raw)} if parsed is None else clean(parsed)
+    parsed = _parse(raw)
+    return {"_raw": clean_text(raw)} if parsed is None else parsed
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> JsonObject | None:
     try:
-        return json.loads(text, parse_constant=_refuse)
+        # orjson would make floats of integers beyond 64 bits.
+        if not _LONG_NUMBER.search(text):
+            return as_object(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        pass  # lone surrogates are the one thing that the slower parser takes as well
+    try:
+        parsed: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
+    return as_object(clean(parsed))
 
 
-def _refuse(constant: str) -> None:
-    msg = f"{constant} is not JSON"
+def _finite(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        _refuse(digits)
+    return number
+
+
+def _refuse(digits: str) -> None:
+    msg = f"a number of {len(digits)} characters is out of range"
     raise ValueError(msg)
