@@ -27,7 +27,7 @@ class RolloutHandle:
     def __init__(
         self, connection: Connection, request: RolloutInitRequest, *, deadline: float
     ) -> None:
-        self.rollout_id = request.rollout_id or ""
+        self.rollout_id: str = request.rollout_id or ""
         self._connection = connection
         self._status = RolloutStatus.QUEUED
         self._latest: RolloutResultResponse | None = None

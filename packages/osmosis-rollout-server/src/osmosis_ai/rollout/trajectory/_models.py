@@ -5,7 +5,7 @@ Format: https://www.harborframework.com/docs/agents/trajectory-format
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -71,7 +71,7 @@ def _check_timestamp(value: str) -> str:
 
 class _AtifModel(BaseModel):
     # Errors name the place and never repeat what a document holds: prompts are private.
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
     )
 

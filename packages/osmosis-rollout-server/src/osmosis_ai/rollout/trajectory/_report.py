@@ -5,7 +5,7 @@ Format of the metrics: https://www.harborframework.com/docs/agents/trajectory-fo
 
 import logging
 import math
-from typing import Any, Final, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +24,7 @@ _TOTALS: Final = {
 
 
 class _ReportModel(BaseModel):
-    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
 
 class CallReport(_ReportModel):
