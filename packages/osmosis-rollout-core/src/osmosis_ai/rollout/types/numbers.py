@@ -7,13 +7,27 @@ from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field
 
+# NumPy's kinds of dtype for points in time and spans: they hold integers and are no numbers.
+_TIME_KINDS = {"M", "m"}
+
 
 def is_number(value: object) -> bool:
     """Tell whether `value` is one number: built in, Decimal, Fraction or a NumPy-like scalar.
 
-    Text, bytes, complex numbers and arrays (zero-dimensional ones too) are not.
+    Text, bytes, complex numbers, times and arrays (zero-dimensional ones too) are not.
     """
-    return isinstance(value, Real | Decimal) or _is_foreign_scalar(value)
+    return isinstance(python_scalar(value), Real | Decimal) and not _is_time(value)
+
+
+def python_scalar(value: object) -> object:
+    """Return the bool, int or float in a NumPy-like scalar, and any other value as it is."""
+    kind = type(value)
+    # NumPy's bool_ is registered with no ABC. A scalar has a dtype and an item(), as an array
+    # has, but it cannot be written to.
+    if hasattr(kind, "dtype") and hasattr(kind, "item") and not hasattr(kind, "__setitem__"):
+        item: object = cast(Any, value).item()
+        return item if isinstance(item, int | float) and not _is_time(value) else value
+    return value
 
 
 def plain_number(value: object) -> int | float:
@@ -23,43 +37,29 @@ def plain_number(value: object) -> int | float:
 
     Raises:
         TypeError: `value` is not a number (see `is_number`).
-        ValueError: the number is too large for a float.
+        ValueError: the number is too large for a float, or a signalling NaN.
     """
-    if _is_foreign_scalar(value):
-        value = cast(Any, value).item()
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real | Decimal):
-        try:
-            return float(value)
-        except OverflowError:
-            msg = "the number is too large for a float"
-            raise ValueError(msg) from None
-    msg = f"expected a number, got {type(value).__name__}"
-    raise TypeError(msg)
-
-
-def _is_foreign_scalar(value: object) -> bool:
-    # NumPy's bool_ is registered with no ABC. A scalar has a dtype and an item(), as an array
-    # has, but it cannot be written to.
-    kind = type(value)
-    return (
-        hasattr(kind, "dtype")
-        and hasattr(kind, "item")
-        and not hasattr(kind, "__setitem__")
-        and isinstance(value.item(), int | float)  # type: ignore[attr-defined]
-    )
-
-
-def _finite_float(value: object) -> float:
     if not is_number(value):
         msg = f"expected a number, got {type(value).__name__}"
-        raise ValueError(msg)
+        raise TypeError(msg)
+    scalar = cast("Real | Decimal", python_scalar(value))
     try:
-        number = float(plain_number(value))
+        as_float = float(scalar)
     except OverflowError:
         msg = "the number is too large for a float"
         raise ValueError(msg) from None
+    return int(scalar) if isinstance(scalar, Integral) else as_float
+
+
+def _is_time(value: object) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", None) in _TIME_KINDS
+
+
+def _finite_float(value: object) -> float:
+    try:
+        number = float(plain_number(value))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if not math.isfinite(number):
         msg = "the number must be finite"
         raise ValueError(msg)
