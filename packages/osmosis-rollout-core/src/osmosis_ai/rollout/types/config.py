@@ -12,6 +12,8 @@ class ConcurrencyConfig(BaseModel):
         max_concurrent: How many executions may run at once, at least 1; None means no limit.
     """
 
+    model_config: ClassVar[ConfigDict] = ConfigDict(validate_assignment=True)
+
     max_concurrent: int | None = Field(default=None, ge=1)
 
 
