@@ -64,15 +64,18 @@ class RolloutContext:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        token = self._entered.pop()
-        try:
-            _active.reset(token)
-        except ValueError:
-            # Left in another task than it was entered in. That task's copy still names this
-            # context if it was started inside, so restore the outer one there as well.
-            if _active.get() is self:
-                outer = token.old_value
-                _active.set(outer if isinstance(outer, RolloutContext) else None)
+        for token in reversed(self._entered):
+            try:
+                _active.reset(token)
+            except ValueError:
+                continue  # of another task, which is inside this context as well
+            self._entered.remove(token)
+            return
+        # Left in another task than it was entered in. That task's copy still names this context
+        # if it was started inside, so restore the outer one there as well.
+        outer = self._entered.pop().old_value
+        if _active.get() is self:
+            _active.set(outer if isinstance(outer, RolloutContext) else None)
 
     def set_sample_source(self, source: SampleSource) -> None:
         """Register what tells this rollout's conversation.
