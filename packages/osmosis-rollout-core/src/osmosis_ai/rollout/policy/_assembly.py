@@ -75,15 +75,14 @@ class Assembly:
         if reason in _BROKEN_OFF:
             msg = f"the endpoint broke off the policy's answer (finish_reason {reason})"
             raise PolicyError(msg)
-        message = self._message()
-        if reason == "length" and not (self._tool_calls or any(self._texts.values())):
+        if reason == "length" and not (self._tool_calls or any(map(any, self._texts.values()))):
             msg = "the policy's answer is empty: it reached its length limit before any output"
             raise PolicyError(msg)
         extra = self._extra
         if self._tokens.logprob_entries:
             extra = {**extra, "logprobs": self._tokens.logprob_entries}
         return PolicyReply(
-            message=message,
+            message=self._message(),
             finish_reason=reason,
             usage=self._usage,
             prompt_token_ids=self._tokens.prompt_token_ids,

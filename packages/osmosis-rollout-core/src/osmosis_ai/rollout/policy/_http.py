@@ -7,13 +7,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import httpx
 
 from osmosis_ai.rollout.policy._endpoint import Endpoint
 from osmosis_ai.rollout.policy._errors import PolicyError
-from osmosis_ai.rollout.policy._pool import pooled_client
+from osmosis_ai.rollout.policy._pool import SILENCE_SEC, pooled_client
+from osmosis_ai.rollout.policy._proxies import environment_proxy
 from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
 
 _BACKOFF_SEC: Final = (0.5, 1.0)
@@ -123,13 +124,11 @@ async def _attempt(endpoint: Endpoint, body: bytes) -> Answer:
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
     }
-    # Told how to authenticate, httpx looks for nothing else: the bearer stands.
-    auth = httpx.Auth() if endpoint.api_key else httpx.USE_CLIENT_DEFAULT
-    if endpoint.api_key:
-        headers["Authorization"] = f"Bearer {endpoint.api_key}"
+    if endpoint.authorization:
+        headers["Authorization"] = endpoint.authorization
     request = client.build_request("POST", endpoint.url, content=body, headers=headers)
     try:
-        response = await client.send(request, auth=auth, stream=True)
+        response = await client.send(request, stream=True)
         return await _begin(endpoint, response)
     except _RETRIED_ERRORS as error:
         msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
@@ -161,7 +160,7 @@ async def _refusal(endpoint: Endpoint, response: httpx.Response) -> Exception:
             body += data
             if len(body) >= _MAX_REFUSAL_BYTES:
                 break
-    message = endpoint.redact(refusal_message(response.status_code, body))
+    message = bounded(endpoint.redact(refusal_message(response.status_code, body)))
     error = PolicyError(message, status=response.status_code)
     if response.status_code not in _RETRIED_STATUSES:
         return error
@@ -182,13 +181,13 @@ def _retry_after(value: str) -> float | None:
 
 
 def _describe(error: httpx.HTTPError, endpoint: Endpoint) -> str:
-    text = endpoint.redact(bounded(str(error))) or type(error).__name__
-    return f"{text} ({endpoint.shown}{_proxy_note(endpoint)})"
-
-
-def _proxy_note(endpoint: Endpoint) -> str:
-    if endpoint.is_loopback or proxy_bypass(endpoint.host):
-        return ""
-    proxies = getproxies()
-    proxy = proxies.get(endpoint.shown.partition(":")[0]) or proxies.get("all")
-    return f" through the environment's proxy {proxy.rpartition('@')[2]}" if proxy else ""
+    if isinstance(error, httpx.ReadTimeout):
+        text = f"nothing came for {SILENCE_SEC:.0f} s"
+    elif isinstance(error, httpx.ReadError):
+        text = "the connection was lost"
+    else:
+        text = endpoint.redact(bounded(str(error))) or type(error).__name__
+    target = urlsplit(endpoint.shown)
+    proxy = environment_proxy(target.scheme, target.hostname or "")
+    route = f" through the environment's proxy {proxy.url}" if proxy else ""
+    return f"{text} ({endpoint.shown}{route})"

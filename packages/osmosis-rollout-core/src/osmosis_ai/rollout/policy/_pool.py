@@ -5,17 +5,13 @@ from collections.abc import AsyncGenerator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final
 
-from osmosis_ai.rollout.policy._endpoint import LOOPBACK_HOSTS
-
 if TYPE_CHECKING:
     import httpx
 
-# No byte for this long is a dead endpoint; deadlines shorter than that are the rollout's.
-_SILENCE_SEC: Final = 600.0
+# Deadlines are the rollout's. This is for endpoints that died without a word.
+SILENCE_SEC: Final = 600.0
+"""How long to wait for the next byte of an answer."""
 _CONNECT_SEC: Final = 30.0
-# uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
-_IDLE_SEC: Final = 4.0
-
 type _Lifetime = AsyncGenerator["httpx.AsyncClient"]
 
 _lifetimes: dict[asyncio.AbstractEventLoop, tuple["httpx.AsyncClient", _Lifetime]] = {}
@@ -56,12 +52,12 @@ async def _lifetime(loop: asyncio.AbstractEventLoop) -> _Lifetime:
 def _new_client() -> "httpx.AsyncClient":
     import httpx
 
+    from osmosis_ai.rollout.policy._transport import PolicyTransport
+
     return httpx.AsyncClient(
-        timeout=httpx.Timeout(_SILENCE_SEC, connect=_CONNECT_SEC, pool=None),
-        # The running rollouts bound the connections, and no call ever waits for one.
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SEC),
-        # Proxies of the environment are for the world outside.
-        mounts={f"all://{f'[{host}]' if ':' in host else host}": None for host in LOOPBACK_HOSTS},
-        # One endpoint's cookies are none of the next one's business.
+        transport=PolicyTransport(),
+        timeout=httpx.Timeout(SILENCE_SEC, connect=_CONNECT_SEC, pool=None),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        # What of the environment applies, the transport decides.
+        trust_env=False,
     )

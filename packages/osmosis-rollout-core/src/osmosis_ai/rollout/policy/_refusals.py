@@ -20,7 +20,7 @@ def refusal_message(status: int, body: bytes) -> str:
         message = message_in(json.loads(body))
     except (ValueError, RecursionError):
         message = html.unescape(_MARKUP.sub(b" ", body).decode(errors="replace"))
-    if message := bounded(message):
+    if message := message.strip():
         return message
     try:
         return f"{HTTPStatus(status).phrase} (it sent no message)"

@@ -1,0 +1,68 @@
+"""The transport under httpx: aiohttp's connector, and the environment's proxies where they apply.
+
+httpx's own pool looks at every connection for every request, which at 512 streams costs twenty
+times as much; `tools/bench/policy_transport.py` has the comparison.
+"""
+
+import ssl
+from functools import cache
+from typing import Final, override
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
+
+# uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
+_IDLE_SEC: Final = 4.0
+
+
+class PolicyTransport(httpx.AsyncBaseTransport):
+    """Sends requests over one connector, through a proxy where the environment asks for it.
+
+    It has to be made inside the event loop that uses it.
+    """
+
+    def __init__(self) -> None:
+        self._tls = _tls_context()
+        self._session = aiohttp.ClientSession(
+            # The running rollouts bound the connections, and no call waits for one.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=self._tls),
+            # One endpoint's cookies are none of the next one's business.
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        self._by_proxy: dict[Proxy | None, AiohttpTransport] = {}
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        proxy = environment_proxy(request.url.scheme, request.url.host)
+        if proxy not in self._by_proxy:
+            self._by_proxy[proxy] = self._through(proxy)
+        try:
+            return await self._by_proxy[proxy].handle_async_request(request)
+        except aiohttp.ClientError as error:
+            # What httpx-aiohttp has no word for: the server's bytes are no HTTP.
+            msg = "the server did not answer in HTTP"
+            raise httpx.RemoteProtocolError(msg) from error
+
+    def _through(self, proxy: Proxy | None) -> AiohttpTransport:
+        if proxy is None:
+            return AiohttpTransport(verify=self._tls, client=self._session)
+        if not proxy.url.startswith("http"):
+            msg = "only http:// and https:// proxies can be used"
+            raise httpx.ProxyError(msg)
+        # aiohttp turns it into Proxy-Authorization.
+        headers = {"Authorization": proxy.authorization} if proxy.authorization else None
+        route = httpx.Proxy(proxy.url, headers=headers)
+        return AiohttpTransport(verify=self._tls, client=self._session, proxy=route)
+
+    @override
+    async def aclose(self) -> None:
+        await self._session.close()
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    # Reading the certificates takes tens of milliseconds, and any number of loops can share them.
+    return httpx.create_ssl_context()

@@ -1,0 +1,243 @@
+"""What is sent to the policy's endpoint, and where."""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+
+from osmosis_ai.rollout import RolloutContext
+from osmosis_ai.rollout.policy import PolicyClient
+from osmosis_ai.rollout.testing import ScriptedPolicy, reply
+
+USER = {"role": "user", "content": "2+2?"}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+async def test_the_request_is_a_streaming_chat_completion(serve: Any) -> None:
+    """Model name, stream and usage are set, tools and parameters go along, no key is made up."""
+    client, policy = serve("4")
+    await client.complete([USER], tools=[TOOL], temperature=0.5, seed=7, vendor={"top_k": 3})
+    (request,) = policy.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.body == {
+        "model": "osmosis-rollout",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [USER],
+        "tools": [TOOL],
+        "temperature": 0.5,
+        "seed": 7,
+        "vendor": {"top_k": 3},
+    }
+    assert "authorization" not in request.headers
+    assert "cookie" not in request.headers
+
+
+async def test_stream_options_are_the_callers_if_given(serve: Any) -> None:
+    """They can be changed, and left out by None; an empty list of tools is left out too."""
+    client, policy = serve("a", "b")
+    await client.complete([USER], stream_options={"include_usage": False}, tools=[])
+    await client.complete([USER], stream_options=None)
+    first, second = (request.body for request in policy.requests)
+    assert first["stream_options"] == {"include_usage": False}
+    assert "tools" not in first
+    assert "stream_options" not in second
+
+
+@pytest.mark.parametrize("params", [{"n": 2}, {"stream": False}])
+async def test_what_would_break_one_call_one_sample_is_refused(params: dict[str, Any]) -> None:
+    """Several answers, or no stream, cannot be asked for."""
+    with pytest.raises(ValueError, match=next(iter(params))):
+        await PolicyClient("http://127.0.0.1:9").complete([USER], **params)
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "//"])
+async def test_the_url_may_end_in_slashes(serve: Any, suffix: str) -> None:
+    """The route is appended to the base URL with one slash."""
+    _, policy = serve("4")
+    await PolicyClient(policy.url + suffix).complete([USER])
+    assert policy.requests[0].path == "/v1/chat/completions"
+
+
+async def test_a_query_stays_behind_the_path() -> None:
+    """A base URL with a query keeps it, as gateways that carry a version there need."""
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readline())
+        body = json.dumps({"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}]})
+        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        answered = await PolicyClient(f"http://{host}:{port}/v1?api-version=2").complete([USER])
+    assert answered.text == "4"
+    assert heads == [b"POST /v1/chat/completions?api-version=2 HTTP/1.1\r\n"]
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "127.0.0.1:1", "http://", "http://x:y", "//x"])
+async def test_a_url_that_cannot_work_is_named_as_such(url: str) -> None:
+    """The error says what a URL must look like."""
+    with pytest.raises(ValueError, match="http://"):
+        await PolicyClient(url).complete([USER])
+
+
+async def test_the_active_context_gives_url_and_key(serve: Any) -> None:
+    """Without arguments each call goes where the context of that moment says."""
+    _, one = serve("1")
+    _, two = serve("2")
+    client = PolicyClient()
+    with RolloutContext(one.url, "key-1"):
+        first = await client.complete([USER])
+        with RolloutContext(two.url):
+            second = await client.complete([USER])
+    assert [first.text, second.text] == ["1", "2"]
+    assert one.requests[0].headers["authorization"] == "Bearer key-1"
+    assert "authorization" not in two.requests[0].headers
+
+
+async def test_outside_a_context_the_error_names_it() -> None:
+    """There is no default endpoint: neither without a context nor with an empty one."""
+    with pytest.raises(RuntimeError, match="RolloutContext"):
+        await PolicyClient().complete([USER])
+    with RolloutContext(), pytest.raises(RuntimeError, match="RolloutContext"):
+        await PolicyClient().complete([USER])
+
+
+async def test_no_key_of_the_host_is_ever_sent(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Neither well-known variables nor a netrc give an endpoint credentials."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login host password host-secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("OPENAI_API_KEY", "OSMOSIS_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, "host-secret")
+    client, policy = serve("a", "b")
+    await client.complete([USER])
+    with RolloutContext(policy.url):
+        await PolicyClient().complete([USER])
+    assert all("authorization" not in request.headers for request in policy.requests)
+
+
+async def test_a_password_in_the_url_serves_unless_there_is_a_key(serve: Any) -> None:
+    """The key wins; the URL's own credentials are sent as basic authentication."""
+    _, policy = serve("a", "b")
+    url = policy.url.replace("http://", "http://user:pass%40@")
+    await PolicyClient(url).complete([USER])
+    await PolicyClient(url, api_key="k").complete([USER])
+    sent = [request.headers["authorization"] for request in policy.requests]
+    assert sent == ["Basic dXNlcjpwYXNzQA==", "Bearer k"]
+
+
+async def test_b26_white_space_around_a_key_is_dropped(serve: Any) -> None:
+    """A trailing newline is no part of a key, and a blank key is none."""
+    _, policy = serve("a", "b", "c")
+    for key in ("k\n", " ", ""):
+        await PolicyClient(policy.url, api_key=key).complete([USER])
+    sent = [request.headers.get("authorization") for request in policy.requests]
+    assert sent == ["Bearer k", None, None]
+
+
+@pytest.mark.parametrize("key", ["ключ", "a\nb", "a\x00b", "\ud83d"])
+async def test_b26_an_unusable_key_is_refused_and_never_shown(serve: Any, key: str) -> None:
+    """Nothing is sent, nothing tried again, and the text does not hold the key."""
+    _, policy = serve()
+    with pytest.raises(ValueError, match="api_key") as caught:
+        await PolicyClient(policy.url, api_key=key).complete([USER])
+    assert key not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert policy.requests == []
+
+
+async def test_b41_roles_and_unknown_keys_are_sent_unchanged(serve: Any) -> None:
+    """What a prompt calls its messages is between it and the endpoint."""
+    client, policy = serve("4")
+    messages: list[dict[str, Any]] = [
+        {"role": "developer", "content": "Be brief.", "name": "ops"},
+        {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [], "reasoning_content": "hm"},
+        {"role": "system", "content": "In the middle.", "cache_control": {"type": "ephemeral"}},
+    ]
+    await client.complete(messages)
+    assert policy.requests[0].messages == messages
+
+
+async def test_annotations_are_not_sent_back(serve: Any) -> None:
+    """An annotated reply can stand in the conversation: its annotations stay at home."""
+    client, policy = serve(reply("4", usage={"total_tokens": 3}, token_ids=[5]), "8")
+    first = await client.complete([USER])
+    question = {"role": "user", "content": "And twice?", "usage": "kept"}
+    await client.complete([USER, first.annotated, question])
+    assert first.annotated["usage"] == {"total_tokens": 3}
+    assert policy.requests[1].messages == [USER, {"role": "assistant", "content": "4"}, question]
+
+
+async def test_b23_only_the_sent_copy_is_repaired(serve: Any) -> None:
+    """Lone surrogates, non-finite numbers and bytes are replaced on the wire, not at home."""
+    client, policy = serve("4")
+    message: dict[str, Any] = {
+        "role": "tool",
+        "content": "a\ud83d",
+        "score": math.nan,
+        "raw": b"ab",
+    }
+    await client.complete([USER, message])
+    assert policy.requests[0].messages == [
+        USER,
+        {"role": "tool", "content": "a\ufffd", "score": None, "raw": "<2 bytes>"},
+    ]
+    assert message["content"] == "a\ud83d"
+
+
+async def test_a_parameter_that_json_cannot_hold_is_named(serve: Any) -> None:
+    """A parameter is never replaced by something else."""
+    client, policy = serve()
+    with pytest.raises(ValueError, match="temperature"):
+        await client.complete([USER], temperature=math.nan, top_p=1)
+    assert policy.requests == []
+
+
+async def test_a_large_conversation_arrives_whole(serve: Any) -> None:
+    """What is encoded off the loop is the same request."""
+    client, policy = serve("4")
+    messages = [{"role": "user", "content": "ä" * 300_000}, USER]
+    await client.complete(messages, temperature=1)
+    assert policy.requests[0].messages == messages
+    assert policy.requests[0].body["temperature"] == 1
+
+
+async def test_b27_loopback_goes_past_the_proxy(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy of the environment has no part in calls to this machine."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    client, policy = serve("4", "5")
+    assert (await client.complete([USER])).text == "4"
+    on_localhost = PolicyClient(policy.url.replace("127.0.0.1", "localhost"))
+    assert (await on_localhost.complete([USER])).text == "5"
+
+
+async def test_b27_calls_to_elsewhere_use_the_proxy_and_failures_name_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The proxy gets the request; when it is down, the error says which one, without password."""
+    with ScriptedPolicy("by proxy") as policy:
+        monkeypatch.setenv("http_proxy", policy.url.removesuffix("/v1").replace("//", "//me:pw@"))
+        answered = await PolicyClient("http://policy.invalid/v1").complete([USER])
+        assert answered.text == "by proxy"
+        assert policy.requests[0].headers["proxy-authorization"] == "Basic bWU6cHc="
+    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9")
+    with pytest.raises(Exception, match=r"proxy http://127\.0\.0\.1:9") as caught:
+        await PolicyClient("http://policy.invalid/v1").complete([USER])
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", ".invalid")
+    with pytest.raises(Exception, match=r"policy\.invalid") as caught:
+        await PolicyClient("http://policy.invalid/v1").complete([USER])
+    assert "proxy" not in str(caught.value)
