@@ -197,9 +197,9 @@ def e2e(session: nox.Session) -> None:
 @nox.session(requires=["dist"])
 def atif(session: nox.Session) -> None:
     """Validate trajectory documents with Harbor's own models."""
-    server = "osmosis-rollout-server"
-    install(session, HARBOR, *wheels(CORE, server), *test_tools(server))
-    run_pytest(session, f"packages/{server}/tests_harbor")
+    server, client = "osmosis-rollout-server", "osmosis-rollout-client"
+    install(session, HARBOR, *wheels(CORE, server, client), *test_tools(server))
+    run_pytest(session, f"packages/{server}/tests_harbor", "tests_e2e/test_demo.py")
 
 
 @nox.session(requires=["dist"], default=False)
