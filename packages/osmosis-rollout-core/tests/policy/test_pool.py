@@ -92,6 +92,17 @@ def test_every_loop_has_its_own_pool_and_closes_it() -> None:
         gc.collect()
 
 
+async def test_loops_of_other_threads_have_their_own() -> None:
+    """Frameworks' synchronous entry points run loops in threads, many at a time."""
+    with ScriptedPolicy(respond=lambda _: "4") as policy:
+
+        def in_a_loop() -> str:
+            return asyncio.run(PolicyClient(policy.url).complete([USER])).text
+
+        texts = await asyncio.gather(*(asyncio.to_thread(in_a_loop) for _ in range(30)))
+    assert texts == ["4"] * 30
+
+
 SCRIPT = """
 import asyncio, sys
 import osmosis_ai.rollout, osmosis_ai.rollout.policy as policy

@@ -21,8 +21,9 @@ async def pooled_client() -> "httpx.AsyncClient":
     """Return the running loop's client; the first call makes it."""
     loop = asyncio.get_running_loop()
     if loop not in _lifetimes:
-        for ended in [known for known in _lifetimes if known.is_closed()]:
-            del _lifetimes[ended]
+        # Loops of other threads come and go meanwhile, so go over a copy.
+        for ended in [known for known in list(_lifetimes) if known.is_closed()]:
+            _lifetimes.pop(ended, None)
         lifetime = _lifetime(loop)
         # Nothing in there waits before the yield, so no other task gets in between.
         _lifetimes[loop] = (await anext(lifetime), lifetime)

@@ -31,7 +31,9 @@ class TokenRecord:
     def logprobs(self) -> list[float] | None:
         """The log probability of each of the answer's tokens."""
         if entries := self.logprob_entries.get("content"):
-            return [as_object(entry).get("logprob") for entry in entries]
+            # What is no number stays too: leaving it out would shift the others.
+            values: list[Any] = [as_object(entry).get("logprob") for entry in entries]
+            return values
         return [entry[0] for entry in self._sglang] or None
 
     def add(self, chunk: dict[str, Any], choice: dict[str, Any]) -> None:
