@@ -55,10 +55,9 @@ def error_message(error: BaseException) -> str:
     if not isinstance(error, Exception) and text != type(error).__name__:
         text = f"{type(error).__name__}: {text}"
     deciding = _deciding(error)
-    if isinstance(deciding, PolicyError) or isinstance(error, BaseExceptionGroup):
-        inner = _text(deciding)
-        return text if inner in text else f"{text}: {inner}"
-    return text
+    said = deciding.message if isinstance(deciding, PolicyError) else _text(deciding)
+    added = isinstance(deciding, PolicyError) or isinstance(error, BaseExceptionGroup)
+    return f"{text}: {_text(deciding)}" if added and said not in text else text
 
 
 def _deciding(error: BaseException) -> BaseException:
