@@ -109,7 +109,8 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncGenerator[Client]:
+async def serving(app: FastAPI, *, tidy: bool = True) -> AsyncGenerator[Client]:
+    """Serve an app on loopback; unless it is not to be tidy, cancel what runs at the end."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     task = asyncio.create_task(server.serve())
     while not server.started:
@@ -121,6 +122,8 @@ async def serving(app: FastAPI) -> AsyncGenerator[Client]:
             base_url=f"http://127.0.0.1:{port}", timeout=40, trust_env=False
         ) as http:
             yield Client(http)
+            if tidy:  # shutting down would give what still runs its ten seconds
+                await http.post("/rollout/cancel", json={"all": True})
     finally:
         server.should_exit = True
         await task

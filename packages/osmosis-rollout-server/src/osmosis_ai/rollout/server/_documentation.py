@@ -85,8 +85,7 @@ def add_routes(app: FastAPI, routes: Routes) -> None:
     key = _header(IDEMPOTENCY_HEADER, required=False)
     lease = _header(POLLING_LEASE_HEADER, required=True)
     rollout_id = {"name": "rollout_id", "in": "path", "required": True, "schema": _SEGMENT}
-    # `:path`, so that an id with a separator in it is refused as an id, not as an unknown route.
-    one = "/rollout/{rollout_id:path}"
+    one = "/rollout/{rollout_id:rollout_id}"
     accepted = _Answer(RolloutInitResponse, status=202, refusals=(400, 409, 413, 422, 429, 503))
     result = _Answer(RolloutResult, refusals=(403, 404, 422))
     status = _Answer(RolloutStatusResponse, refusals=(422,))

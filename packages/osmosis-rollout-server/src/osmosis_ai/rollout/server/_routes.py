@@ -4,11 +4,12 @@ import functools
 import os
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, override
 
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from osmosis_ai.rollout.backend import ExecutionBackend
@@ -25,9 +26,27 @@ from osmosis_ai.rollout.types import (
 )
 
 
+class _AnyId(Convertor[str]):
+    """Matches whatever stands in an id's place, so that a bad id is refused as an id."""
+
+    regex = "(?s:.*)"
+
+    @override
+    def convert(self, value: str) -> str:
+        return value
+
+    @override
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("rollout_id", _AnyId())
+
+
 class DirectRoute(APIRoute):
     """A documented route whose endpoint takes the request and makes the answer by itself."""
 
+    @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the endpoint: FastAPI's handler would cost more than all of ours."""
         return self.endpoint

@@ -1,0 +1,147 @@
+"""What is on the disk once a result was read."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from osmosis_ai.rollout import (
+    ExecutionOutcome,
+    ExecutionRequest,
+    ExecutionResult,
+    RolloutSample,
+    RolloutStatus,
+)
+from osmosis_ai.rollout.backend import report_status
+from osmosis_ai.rollout.server import create_rollout_server
+
+from .harness import ScriptedBackend, serving, succeeded
+
+ANSWER = {"role": "assistant", "content": "4"}
+
+
+def document(root: Path, rollout_id: str = "r-1") -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((root / rollout_id / "trajectory.json").read_bytes())
+    return loaded
+
+
+async def test_the_trajectory_is_there_when_the_result_is_read(artifact_root: Path) -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        return succeeded(*request.prompt, ANSWER, reward=0.25, remove_sample=True)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1", metadata={"row": 7}, extra_fields={"run": "a"})
+        result = await client.result("r-1")
+        saved = document(artifact_root)
+    assert result["sample"]["reward"] is None
+    facts = saved["extra"]["osmosis"]
+    # The archived copy keeps the original.
+    assert facts["reward"] == 0.25
+    assert facts["status"] == "success"
+    assert facts["label"] == "4"
+    assert facts["request_metadata"] == {"row": 7}
+    assert facts["request_extra_fields"] == {"run": "a"}
+    assert [step["source"] for step in saved["steps"]] == ["user", "agent"]
+
+
+async def test_the_latest_sample_and_diagnostics_are_kept(artifact_root: Path) -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        workflow = ExecutionResult(
+            status=RolloutStatus.SUCCESS,
+            sample=RolloutSample(messages=[ANSWER]),
+            extra_fields={"phase": "workflow"},
+        )
+        grader = ExecutionResult(status=RolloutStatus.FAILURE, err_message="the judge is down")
+        return ExecutionOutcome(workflow=workflow, grader=grader)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        await client.result("r-1")
+    assert document(artifact_root)["extra"]["osmosis"]["status"] == "failure"
+    diagnostics = json.loads((artifact_root / "r-1" / "diagnostics.json").read_bytes())
+    assert diagnostics == {"phase": "workflow"}
+
+
+@pytest.mark.parametrize("how", ["cancelled", "crashed"])
+async def test_what_was_reported_before_the_end_is_kept_without_a_reward(
+    artifact_root: Path, how: str
+) -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        sample = RolloutSample(messages=[ANSWER])
+        report_status(
+            RolloutStatus.GRADING, ExecutionResult(status=RolloutStatus.SUCCESS, sample=sample)
+        )
+        if how == "crashed":
+            raise RuntimeError
+        await asyncio.sleep(60)
+        return succeeded()
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        await client.http.post("/rollout/cancel", json={"ids": ["r-1"]})
+        assert (await client.result("r-1"))["status"] != "success"
+    facts = document(artifact_root)["extra"]["osmosis"]
+    assert facts["status"] == ("cancelled" if how == "cancelled" else "failure")
+    assert "reward" not in facts
+
+
+async def test_a_dropped_result_leaves_its_transcript_and_no_reward(artifact_root: Path) -> None:
+    async def stubborn(request: ExecutionRequest) -> ExecutionOutcome:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return succeeded(ANSWER, reward=1.0)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(stubborn))) as client:
+        await client.start("r-1")
+        await client.http.post("/rollout/cancel", json={"all": True})
+    facts = document(artifact_root)["extra"]["osmosis"]
+    assert facts["status"] == "cancelled"
+    assert "reward" not in facts
+
+
+async def test_a_root_that_cannot_be_written_costs_no_result(
+    artifact_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    artifact_root.symlink_to("/proc/nowhere")  # noqa: ASYNC240
+
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        return succeeded(ANSWER, reward=1.0)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        result = await client.result("r-1")
+    assert result["sample"]["reward"] == 1.0
+    assert any("r-1" in record.getMessage() for record in caplog.records)
+
+
+async def test_the_backend_may_name_the_root(tmp_path: Path, artifact_root: Path) -> None:
+    class Elsewhere(ScriptedBackend):
+        artifact_root = tmp_path / "elsewhere"
+
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        return succeeded(ANSWER)
+
+    async with serving(create_rollout_server(backend=Elsewhere(execute))) as client:
+        await client.start("r-1")
+        await client.result("r-1")
+    assert document(tmp_path / "elsewhere")["session_id"] == "r-1"
+    assert not artifact_root.exists()  # noqa: ASYNC240
+
+
+async def test_an_id_that_has_files_from_an_earlier_process_sets_them_aside(
+    artifact_root: Path,
+) -> None:
+    (artifact_root / "r-1").mkdir(parents=True)
+    (artifact_root / "r-1" / "old.txt").write_text("old")
+
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        return succeeded(ANSWER)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        await client.result("r-1")
+    assert (artifact_root / "r-1" / "previous-1" / "old.txt").read_text() == "old"
+    assert document(artifact_root)["session_id"] == "r-1"

@@ -1,0 +1,183 @@
+"""Who may share what, and the order in which things open and close."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+
+from osmosis_ai.rollout import (
+    AgentWorkflow,
+    AgentWorkflowConfig,
+    AgentWorkflowContext,
+    AgentWorkflowOutput,
+    ExecutionOutcome,
+    ExecutionRequest,
+    LocalBackend,
+)
+from osmosis_ai.rollout.server import create_rollout_server
+
+from .harness import HeldBackend, ScriptedBackend, serving, succeeded
+
+
+class Echo(AgentWorkflow[AgentWorkflowConfig]):
+    """Answers by itself."""
+
+    async def run(self, ctx: AgentWorkflowContext[AgentWorkflowConfig]) -> AgentWorkflowOutput:
+        return AgentWorkflowOutput(messages=[*ctx.prompt, {"role": "assistant", "content": "4"}])
+
+
+class Closing(HeldBackend):
+    """Counts how often it was shut down."""
+
+    shutdowns = 0
+
+    async def shutdown(self) -> None:
+        self.shutdowns += 1
+
+
+async def test_health_shows_backend_process_and_lifecycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_OSMOSIS_ROLLOUT_INSTANCE_ID", "instance-7")
+    named = create_rollout_server(backend=LocalBackend(workflow=Echo))
+    monkeypatch.delenv("_OSMOSIS_ROLLOUT_INSTANCE_ID")
+    backend = HeldBackend()
+    other_app = create_rollout_server(backend=backend)
+    async with serving(named) as one, serving(other_app) as other:
+        health = (await one.http.get("/health")).json()
+        process_id = health["process_id"]
+        assert health == {
+            "status": "ok",
+            "concurrency": {"max_concurrent": None, "queued": 0, "running": 0},
+            "instance_id": "instance-7",
+            "process_id": process_id,
+            "lifecycle": {"accepting_rollouts": True, "active_rollouts": 0},
+        }
+        await other.start("r-1")
+        health = (await other.http.get("/health")).json()
+        assert health["instance_id"] == health["process_id"] == process_id
+        assert health["lifecycle"]["active_rollouts"] == 1
+        backend.release.set()
+        await other.result("r-1")
+        health = (await other.http.get("/health")).json()
+        assert health["lifecycle"]["active_rollouts"] == 0
+
+
+async def test_b10_a_workflow_that_blocks_only_delays_the_others() -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        if request.id == "blocking":
+            await asyncio.sleep(0.1)
+            time.sleep(1)  # noqa: ASYNC251 - the fault that this test is about
+        return succeeded()
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("blocking")
+        await asyncio.sleep(0.2)
+        assert (await client.http.get("/health")).status_code == 200
+        assert (await client.post("r-2")).status_code == 202
+        assert (await client.result("r-2"))["status"] == "success"
+
+
+async def test_b21_the_users_resources_open_first_and_close_after_the_rollouts() -> None:
+    events: list[str] = []
+
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        await asyncio.sleep(0.5)
+        events.append("rollout ended")
+        return succeeded()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[dict[str, Any]]:
+        events.append("opened")
+        try:
+            yield {"pool": "the pool"}
+        finally:
+            await asyncio.sleep(0)
+            events.append("closed")
+
+    app = create_rollout_server(backend=ScriptedBackend(execute), lifespan=lifespan)
+
+    @app.get("/pool")
+    async def pool(request: Request) -> str:
+        found: str = request.state.pool
+        return found
+
+    async with serving(app, tidy=False) as client:
+        assert (await client.http.get("/pool")).json() == "the pool"
+        await client.start("r-1")
+        events.append("told to stop")
+    assert events == ["opened", "told to stop", "rollout ended", "closed"]
+
+
+async def test_a_lifespan_without_state_will_do() -> None:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        yield
+
+    backend = HeldBackend()
+    backend.release.set()
+    async with serving(create_rollout_server(backend=backend, lifespan=lifespan)) as client:
+        await client.start("r-1")
+        assert (await client.result("r-1"))["status"] == "success"
+
+
+async def test_two_apps_share_a_backend_and_the_last_one_shuts_it_down() -> None:
+    backend = Closing()
+    app, other_app = (create_rollout_server(backend=backend) for _ in range(2))
+    async with serving(app) as client:
+        async with serving(other_app) as other:
+            await other.start("r-1")
+            await client.start("r-2")
+            # Each app knows its own rollouts only.
+            assert (await client.status("r-1"))["status"] == "unknown"
+            answer = await client.http.post("/rollout/cancel", json={"ids": ["r-1"]})
+            assert answer.json()["dispositions"] == {"r-1": "not_found"}
+        assert backend.shutdowns == 0
+        backend.release.set()
+        assert (await client.result("r-2"))["status"] == "success"
+    assert backend.shutdowns == 1
+
+
+def test_one_app_serves_one_event_loop_after_another() -> None:
+    """As with `TestClient`, entered twice."""
+    app = create_rollout_server(backend=LocalBackend(workflow=Echo))
+
+    async def once() -> None:
+        async with serving(app) as client:
+            await client.start("r-1")
+            assert (await client.result("r-1"))["status"] == "success"
+
+    for _ in range(2):
+        asyncio.run(once())
+
+
+async def test_one_app_serves_two_event_loops_at_once() -> None:
+    app = create_rollout_server(backend=LocalBackend(workflow=Echo))
+
+    async def once() -> None:
+        async with serving(app) as client:
+            for number in range(20):
+                await client.start(f"r-{number}")
+            for number in range(20):
+                assert (await client.result(f"r-{number}"))["status"] == "success"
+
+    await asyncio.gather(asyncio.to_thread(asyncio.run, once()), once())
+
+
+async def test_a_backend_that_fails_to_shut_down_holds_nothing_up() -> None:
+    class Broken(HeldBackend):
+        async def shutdown(self) -> None:
+            raise RuntimeError
+
+    closed = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        yield
+        closed.set()
+
+    async with serving(create_rollout_server(backend=Broken(), lifespan=lifespan)):
+        pass
+    assert closed.is_set()
