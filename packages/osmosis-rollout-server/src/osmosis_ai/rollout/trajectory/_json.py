@@ -24,8 +24,9 @@ from osmosis_ai.rollout.types.numbers import is_number, plain_number
 type JsonObject = dict[str, Any]
 """A JSON object whose values are JSON values."""
 
-# orjson writes at most 254 levels; a document has up to ten of its own above a copied value.
+# Readers recurse and give up somewhere; a document has up to ten levels above a copied value.
 MAX_DEPTH: Final = 100
+_ORJSON_DEPTH: Final = 254
 # What orjson and most other readers hold in an integer.
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**64 - 1
@@ -60,9 +61,25 @@ def clean(value: object) -> Any:
         return numbers
     try:
         # Nearly all values are JSON already, and there and back is the fastest copy of them.
-        return orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS))
+        data = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+        if nesting_bound(data) > MAX_DEPTH:
+            _refuse_deep(value)
+        return orjson.loads(data)
     except orjson.JSONEncodeError:
         return _Cleaner().clean(value)
+
+
+def nesting_bound(json_text: bytes | str) -> int:
+    """Return a number of levels that a JSON text has at most, for little more than reading it."""
+    if isinstance(json_text, str):
+        return json_text.count("[") + json_text.count("{")
+    return json_text.count(b"[") + json_text.count(b"{")
+
+
+def _refuse_deep(value: object) -> None:
+    for _ in range(_ORJSON_DEPTH - MAX_DEPTH):
+        value = [value]
+    orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 def clean_members(members: Mapping[Any, Any]) -> JsonObject:

@@ -13,7 +13,7 @@ from osmosis_ai.rollout.trajectory._timestamps import take_timestamp
 from osmosis_ai.rollout.trajectory._tool_calls import TurnCalls, id_text, take_calls
 from osmosis_ai.rollout.trajectory._usage import take_metrics
 
-_SOURCES: Final = {"system": "system", "developer": "system", "user": "user"}
+_SOURCES: Final = {"system": "system", "developer": "system"}
 _RESULT_ROLES: Final = ("tool", "function")
 
 
@@ -89,17 +89,18 @@ def split_message(message: object, files: MediaFiles | None) -> tuple[JsonObject
     if not isinstance(message, Mapping):
         return {}, read_content(message, files)
     given = cast("Mapping[Any, Any]", message)
-    fields = clean_members({key: value for key, value in given.items() if key != "content"})
-    return fields, read_content(given.get("content"), files)
+    # A null says nothing; a NaN, which is cleaned to null, says that there was something.
+    said = {k: value for k, value in given.items() if k != "content" and value is not None}
+    return clean_members(said), read_content(given.get("content"), files)
 
 
 def _other_step(fields: JsonObject, content: Content) -> JsonObject:
     role = fields.pop("role", None)
-    source = _SOURCES.get(role) if isinstance(role, str) else None
-    kept = {} if source == role else {"original_role": role}
+    source = _SOURCES.get(role, "user") if isinstance(role, str) else "user"
+    kept = {} if role == source else {"original_role": role}
     return present(
         timestamp=take_timestamp(fields),
-        source=source or "user",
+        source=source,
         message=content.message,
         extra=_extra(fields, content, **kept),
     )
@@ -140,7 +141,7 @@ def _take_reasoning(fields: JsonObject) -> str | None:
 
 def _extra(fields: JsonObject, content: Content, **kept: object) -> JsonObject | None:
     """Collect what has no field of its own, the members of a message's own `extra` included."""
-    extra = {key: value for key, value in fields.items() if value is not None}
+    extra = dict(fields)
     if content.beside:
         extra["content_parts"] = content.beside
     if (inner := as_object(extra.get("extra"))) is not None and not inner.keys() & extra.keys():

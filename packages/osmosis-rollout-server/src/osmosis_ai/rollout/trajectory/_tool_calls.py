@@ -4,10 +4,13 @@ import json
 import math
 import re
 from collections import defaultdict, deque
+from collections.abc import Iterable
+from contextlib import suppress
 
 import orjson
 
 from osmosis_ai.rollout.trajectory._json import (
+    MAX_DEPTH,
     JsonObject,
     as_list,
     as_object,
@@ -15,6 +18,7 @@ from osmosis_ai.rollout.trajectory._json import (
     clean_text,
     compact_json,
     is_figure,
+    nesting_bound,
 )
 
 _LONG_NUMBER = re.compile("[0-9]{19}")
@@ -27,23 +31,24 @@ class TurnCalls:
         calls: The calls in order.
     """
 
-    def __init__(self) -> None:
-        """Start with no calls."""
+    def __init__(self, raw_calls: Iterable[object] = ()) -> None:
+        """Convert calls as chat completions have them, however malformed."""
+        entries = [_entry(raw) for raw in raw_calls]
         self.calls: list[JsonObject] = []
         self._taken: set[str] = set()
+        # An id that is made up must not be one that another call was given.
+        self._given = {id_text(entry.get("id")) for entry in entries}
         self._copies: dict[str, int] = {}
         # By what a result may give: the calls that it may answer.
         self._waiting: defaultdict[str, deque[str]] = defaultdict(deque[str])
+        for entry in entries:
+            self._add(entry)
 
-    def add(self, raw: object) -> JsonObject:
-        """Add a call as chat completions have it, however malformed; return its ATIF form."""
-        entry = as_object(raw)
-        entry = {"arguments": raw} if entry is None else dict(entry)
+    def _add(self, entry: JsonObject) -> JsonObject:
         given = entry.pop("id", None)
         spelled = id_text(given)
-        call_id = self._unique(spelled or f"call_{len(self.calls)}")
-        if spelled:
-            self._waiting[spelled].append(call_id)
+        call_id = self._unique(spelled or f"call_{len(self.calls)}", is_given=spelled is not None)
+        self._waiting[spelled or call_id].append(call_id)
         call: JsonObject = {"tool_call_id": call_id, **_name_and_arguments(entry)}
         if given is not None and given != call_id:
             call.setdefault("extra", {})["original_id"] = given
@@ -52,7 +57,7 @@ class TurnCalls:
 
     def add_legacy(self, raw: JsonObject) -> None:
         """Add a message's `function_call`, whose result gives the function's name, not an id."""
-        call = self.add(raw)
+        call = self._add(_entry(raw))
         self._waiting[call["function_name"]].append(call["tool_call_id"])
 
     def answered_by(self, result_id: str | None) -> str | None:
@@ -65,9 +70,10 @@ class TurnCalls:
             return None
         return waiting.popleft() if len(waiting) > 1 else waiting[0]
 
-    def _unique(self, wanted: str) -> str:
+    def _unique(self, wanted: str, *, is_given: bool) -> str:
         call_id = wanted
-        while call_id in self._taken:
+        while call_id in self._taken or (call_id in self._given and not is_given):
+            is_given = False
             self._copies[wanted] = self._copies.get(wanted, 1) + 1
             call_id = f"{wanted}_{self._copies[wanted]}"
         self._taken.add(call_id)
@@ -76,15 +82,19 @@ class TurnCalls:
 
 def take_calls(fields: JsonObject) -> TurnCalls:
     """Remove the tool calls from a cleaned assistant message's `fields` and convert them."""
-    turn = TurnCalls()
-    if (calls := as_list(fields.get("tool_calls"))) is not None:
+    calls = as_list(fields.get("tool_calls"))
+    if calls is not None:
         del fields["tool_calls"]
-        for raw in calls:
-            turn.add(raw)
+    turn = TurnCalls(calls or ())
     if (legacy := as_object(fields.get("function_call"))) is not None:
         del fields["function_call"]
         turn.add_legacy(legacy)
     return turn
+
+
+def _entry(raw: object) -> JsonObject:
+    entry = as_object(raw)
+    return {"arguments": raw} if entry is None else dict(entry)
 
 
 def id_text(value: object) -> str | None:
@@ -142,12 +152,10 @@ def read_arguments(raw: object) -> JsonObject:
 
 
 def _parse(text: str) -> JsonObject | None:
-    try:
-        # orjson would make floats of integers beyond 64 bits.
-        if not _LONG_NUMBER.search(text):
+    # orjson is faster, but makes floats of integers beyond 64 bits and refuses lone surrogates.
+    if nesting_bound(text) <= MAX_DEPTH and not _LONG_NUMBER.search(text):
+        with suppress(orjson.JSONDecodeError):
             return as_object(orjson.loads(text))
-    except orjson.JSONDecodeError:
-        pass  # lone surrogates are the one thing that the slower parser takes as well
     try:
         parsed: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
