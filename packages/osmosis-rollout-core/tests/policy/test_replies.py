@@ -155,9 +155,13 @@ async def test_a_whole_completion_instead_of_a_stream(serve: Any, kind: str) -> 
 async def test_a_message_in_place_of_the_delta(serve: Any) -> None:
     """One event may hold everything; after pieces it is a summary and doubles nothing."""
     whole = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}]}
-    client, _ = serve(stream_reply(whole), stream_reply(chunk(content="4"), whole))
-    assert (await client.complete([USER])).text == "4"
-    assert (await client.complete([USER])).text == "4"
+    opening = chunk(role="assistant", content="")
+    client, _ = serve(
+        stream_reply(whole),
+        stream_reply(opening, whole),
+        stream_reply(opening, chunk(content="4"), whole),
+    )
+    assert [(await client.complete([USER])).text for _ in range(3)] == ["4", "4", "4"]
 
 
 async def test_only_the_first_choice_counts(serve: Any) -> None:

@@ -75,7 +75,7 @@ class Assembly:
         if reason in _BROKEN_OFF:
             msg = f"the endpoint broke off the policy's answer (finish_reason {reason})"
             raise PolicyError(msg)
-        if reason == "length" and not (self._tool_calls or any(map(any, self._texts.values()))):
+        if reason == "length" and not self._has_output:
             msg = "the policy's answer is empty: it reached its length limit before any output"
             raise PolicyError(msg)
         extra = self._extra
@@ -93,6 +93,10 @@ class Assembly:
             **self._known,
         )
 
+    @property
+    def _has_output(self) -> bool:
+        return bool(self._tool_calls) or any(any(parts) for parts in self._texts.values())
+
     def _add_choice(self, chunk: dict[str, Any], choice: dict[str, Any]) -> PolicyPiece | None:
         self._tokens.add(chunk, choice)
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
@@ -100,7 +104,7 @@ class Assembly:
         if delta := as_object(choice.get("delta")):
             return self._add_delta(delta)
         # A summary after the pieces would double them.
-        if self._texts or self._tool_calls:
+        if self._has_output:
             return None
         return self._add_delta(as_object(choice.get("message")), is_whole=True)
 
