@@ -21,9 +21,12 @@ from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, error_reply, re
 QUESTION = [{"role": "user", "content": "2+2?"}]
 
 MCP_SERVER = '''
-from mcp.server import MCPServer
+try:
+    from mcp.server import MCPServer as Server
+except ImportError:
+    from mcp.server.fastmcp import FastMCP as Server
 
-server = MCPServer("sums")
+server = Server("sums")
 
 @server.tool()
 def add(a: int, b: int) -> int:
@@ -194,10 +197,9 @@ async def test_structured_output(policy: ScriptedPolicy, rollout: RolloutContext
         result = await build([]).invoke_async(structured_output_model=Answer)
     assert result.structured_output == Answer(value=4)
     assert "tool_choice" not in policy.requests[0].body
-    assert policy.requests[1].body["tool_choice"] == {
-        "type": "function",
-        "function": {"name": "Answer"},
-    }
+    # Older releases of Strands force any tool, of which there is only the one.
+    named = {"type": "function", "function": {"name": "Answer"}}
+    assert policy.requests[1].body["tool_choice"] in ("required", named)
 
 
 @pytest.mark.filterwarnings("ignore:Agent.structured_output:DeprecationWarning")
@@ -292,7 +294,9 @@ async def test_mcp_tools_over_stdio(
     script.write_text(MCP_SERVER)
     server = StdioServerParameters(command=sys.executable, args=[str(script)])
     policy.add(reply(tool_calls=[ToolCall("add", {"a": 2, "b": 2})]), "4")
-    with rollout, MCPClient(lambda: stdio_client(server)) as client:
+    # The type of transports differs between the releases of mcp that Strands allows.
+    connect: Any = lambda: stdio_client(server)  # noqa: E731
+    with rollout, MCPClient(connect) as client:
         tools = await asyncio.to_thread(client.list_tools_sync)
         await build([*tools]).invoke_async()
         sample = await sample_of(rollout)
