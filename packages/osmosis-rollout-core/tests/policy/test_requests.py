@@ -204,9 +204,9 @@ async def test_a_parameter_that_json_cannot_hold_is_named(serve: Any) -> None:
 
 
 async def test_a_large_conversation_arrives_whole(serve: Any) -> None:
-    """What is encoded off the loop is the same request."""
+    """What is encoded off the loop and sent in pieces is the same request."""
     client, policy = serve("4")
-    messages = [{"role": "user", "content": "ä" * 300_000}, USER]
+    messages = [{"role": "user", "content": "ä" * 1_000_000}, USER]
     await client.complete(messages, temperature=1)
     assert policy.requests[0].messages == messages
     assert policy.requests[0].body["temperature"] == 1

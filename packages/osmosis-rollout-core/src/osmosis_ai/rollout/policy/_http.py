@@ -27,6 +27,7 @@ _RETRIED_ERRORS: Final = (
     httpx.ProxyError,
 )
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
+_SLICE_BYTES: Final = 256 * 1024
 _DRAIN_SEC: Final = 0.2
 
 
@@ -126,7 +127,11 @@ async def _attempt(endpoint: Endpoint, body: bytes) -> Answer:
     }
     if endpoint.authorization:
         headers["Authorization"] = endpoint.authorization
-    request = client.build_request("POST", endpoint.url, content=body, headers=headers)
+    content: bytes | AsyncIterator[bytes] = body
+    if len(body) > _SLICE_BYTES:
+        headers["Content-Length"] = str(len(body))
+        content = _slices(body)
+    request = client.build_request("POST", endpoint.url, content=content, headers=headers)
     try:
         response = await client.send(request, stream=True)
         return await _begin(endpoint, response)
@@ -140,6 +145,12 @@ async def _attempt(endpoint: Endpoint, body: bytes) -> Answer:
     except httpx.HTTPError as error:
         msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
         raise PolicyError(msg) from error
+
+
+async def _slices(body: bytes) -> AsyncIterator[bytes]:
+    """Yield the body piece by piece: a large one written at once would hold up the loop."""
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield body[start : start + _SLICE_BYTES]
 
 
 async def _begin(endpoint: Endpoint, response: httpx.Response) -> Answer:
