@@ -60,7 +60,7 @@ def search_tool(query: str) -> str:
 class ToolWorkflowConfig(AgentWorkflowConfig):
     name: str = "tool-workflow"
     model: Any = OsmosisRolloutModel(params={"temperature": 1.0})
-    tools: Any = [search_tool]
+    tools: Any = [search_tool]  # noqa: RUF012
     max_iterations: int = 8
 
 
