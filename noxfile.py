@@ -33,6 +33,7 @@ PACKAGES = [
     "osmosis-rollout-core",
     "osmosis-rollout-server",
     "osmosis-rollout-client",
+    "osmosis-strands",
 ]
 CORE = PACKAGES[0]
 

@@ -1,6 +1,9 @@
 """The public documentation's Strands samples, as written, on LocalBackend."""
 
 import asyncio
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +184,13 @@ async def test_deadline_in_the_middle_of_a_stream(policy: ScriptedPolicy) -> Non
     assert await asyncio.to_thread(policy.requests[0].wait) == "disconnected"
     assert result.sample is not None
     assert [message["role"] for message in result.sample.messages] == ["system", "user"]
+
+
+def test_the_readme_runs() -> None:
+    """The README's example is a whole program that prints what it says."""
+    readme = Path(__file__).parent.parent / "README.md"
+    [program] = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "success 1.0\n"
