@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -213,7 +214,11 @@ async def test_b24_b26_a_refusal_names_the_field_and_never_the_value(
 
 async def test_b24_a_missing_field_does_not_show_the_others() -> None:
     async with serving(create_rollout_server(backend=HeldBackend())) as client:
-        body = {"initial_messages": [], "controller_api_key": SECRET, SECRET: SECRET}
+        body: dict[str, Any] = {
+            "initial_messages": [],
+            "controller_api_key": SECRET,
+            SECRET: SECRET,
+        }
         answer = await client.http.post("/rollout", json=body)
     assert locs(answer) == [["body", "chat_completions_url"]]
     assert SECRET not in answer.text
@@ -232,7 +237,7 @@ async def test_callbacks_are_refused_by_name_until_they_are_served() -> None:
 async def test_b30_a_body_over_the_limit_is_413(path: str) -> None:
     app = create_rollout_server(backend=HeldBackend(), max_body_bytes=1000)
 
-    async def chunks() -> Any:
+    async def chunks() -> AsyncGenerator[bytes]:
         for _ in range(3):
             yield b" " * 500
 

@@ -119,7 +119,9 @@ async def test_a_root_that_cannot_be_written_costs_no_result(
 
 async def test_the_backend_may_name_the_root(tmp_path: Path, artifact_root: Path) -> None:
     class Elsewhere(ScriptedBackend):
-        artifact_root = tmp_path / "elsewhere"
+        @property
+        def artifact_root(self) -> Path:
+            return tmp_path / "elsewhere"
 
     async def execute(request: ExecutionRequest) -> ExecutionOutcome:
         return succeeded(ANSWER)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,7 @@ async def test_a_poll_answers_when_the_status_is_news() -> None:
     backend = Steps()
     async with serving(create_rollout_server(backend=backend)) as client:
         await client.start("r-1")
+        answer: dict[str, Any] = {}
         for status, go in backend.go.items():
             poll = asyncio.create_task(client.poll("r-1"))
             await asyncio.sleep(0.05)
@@ -85,7 +87,8 @@ async def test_polls_are_refused_for_unknown_ids_and_wrong_tokens() -> None:
         await client.start("r-2")
         unknown = await client.poll("r-3", "token")
         wrong = await client.poll("r-1", client.leases["r-2"])
-        odd = await client.http.get("/rollout/r-1/result", headers={POLLING_LEASE_HEADER: b"\xff"})
+        headers = {POLLING_LEASE_HEADER.encode(): b"\xff"}
+        odd = await client.http.get("/rollout/r-1/result", headers=headers)
         missing = await client.http.get("/rollout/r-1/result")
     assert [unknown.status_code, wrong.status_code, odd.status_code] == [404, 403, 403]
     assert missing.status_code == 422

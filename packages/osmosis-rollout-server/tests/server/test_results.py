@@ -133,12 +133,11 @@ async def test_b22_a_bad_metric_costs_nothing_but_itself(
     metrics: dict[Any, Any], right: dict[str, Any]
 ) -> None:
     outcome = succeeded(QUESTION, reward=1.0)
-    for result in (outcome.workflow, outcome.grader):
-        assert result is not None
-        assert result.sample is not None
-        # As graders do it: no validation is in the way.
-        result.sample.metrics.update(metrics)
-        result.sample.extra_fields["nested"] = metrics
+    original = outcome.result.sample
+    assert original is not None
+    # As graders do it: no validation is in the way.
+    original.metrics.update(metrics)
+    original.extra_fields["nested"] = metrics
     sample = (await result_of(outcome))["sample"]
     assert sample["reward"] == 1.0
     assert sample["messages"] == [QUESTION]
@@ -180,10 +179,9 @@ class Hostile(dict[str, Any]):
 
 async def test_b22_a_sample_that_cannot_be_encoded_keeps_reward_label_and_flag() -> None:
     outcome = succeeded(QUESTION, label="4", reward=1.0)
-    for result in (outcome.workflow, outcome.grader):
-        assert result is not None
-        assert result.sample is not None
-        result.sample.extra_fields["bad"] = Hostile(a=1)
+    sample = outcome.result.sample
+    assert sample is not None
+    sample.extra_fields["bad"] = Hostile(a=1)
     result = await result_of(outcome)
     assert result["sample"] == {"label": "4", "reward": 1.0, "remove_sample": False}
 
@@ -246,7 +244,7 @@ async def test_what_is_no_outcome_is_a_failure(returned: Any) -> None:
 async def test_b20_rollouts_that_only_their_own_futures_hold_survive_the_collector() -> None:
     async def execute(request: ExecutionRequest) -> ExecutionOutcome:
         future = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.5, lambda: future.done() or future.set_result(None))
+        asyncio.get_running_loop().call_later(0.5, future.set_result, None)
         await future
         return succeeded(reward=1.0)
 

@@ -102,7 +102,11 @@ class Process:
         return line
 
     def start(self, kind: str) -> dict[str, Any]:
-        body = {**BODY, "initial_messages": [{"role": "user", "content": kind}], "metadata": {}}
+        body: dict[str, Any] = {
+            **BODY,
+            "initial_messages": [{"role": "user", "content": kind}],
+            "metadata": {},
+        }
         answer = httpx.post(f"http://127.0.0.1:{self.port}/rollout", json=body, trust_env=False)
         assert answer.status_code == 202
         self.wait_for(f"began {kind}")
