@@ -458,6 +458,18 @@ async def test_a_passed_http_client_stays_open() -> None:
         assert server.requests[0].headers["x-mine"] == "1"
 
 
+def test_a_client_may_be_made_before_its_loop() -> None:
+    """Making one needs no event loop; using it does."""
+    client = RolloutClient(url="http://127.0.0.1:9")
+
+    async def use() -> None:
+        async with client:
+            await client.health()
+
+    with pytest.raises(RolloutProtocolError, match="no answer"):
+        asyncio.run(use())
+
+
 async def test_wait_idle() -> None:
     """It returns when no rollout is active, and raises when that takes too long or is not told."""
 

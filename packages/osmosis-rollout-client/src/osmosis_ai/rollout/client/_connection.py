@@ -1,39 +1,20 @@
 """HTTP to one rollout server: addresses, the key, timeouts, and what unexpected answers mean."""
 
-import ipaddress
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from osmosis_ai.rollout.client._errors import RolloutProtocolError
+from osmosis_ai.rollout.policy.transport import PooledTransport
 from osmosis_ai.rollout.types.protocol import ApiKey, HttpUrl
 
 # How long the server may take to answer what needs no waiting, in seconds.
 _ANSWER_TIMEOUT_SEC = 30.0
 _MAX_DETAIL_CHARS = 500
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-def _own_http_client(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        # One long poll per rollout in flight: the caller bounds them, so the pool must not.
-        # Idle connections go before the server's side (uvicorn: 5 s) closes them under a request.
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
-        # A proxy that the environment names cannot reach this machine's loopback.
-        trust_env=not _is_loopback(url),
-    )
 
 
 class Connection:
@@ -49,7 +30,7 @@ class Connection:
             self._headers["Authorization"] = f"Bearer {_checked_key(api_key)}"
             self._secrets.append(api_key)
         self._owned = http_client is None
-        self._http = http_client or _own_http_client(self._url)
+        self._http = http_client
 
     async def send(
         self,
@@ -76,7 +57,7 @@ class Connection:
         if body is not None:
             sent_headers["Content-Type"] = "application/json"
         try:
-            return await self._http.request(
+            return await self._http_client().request(
                 method,
                 self._url + path,
                 content=body,
@@ -137,8 +118,15 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the HTTP client, unless it was passed in."""
-        if self._owned:
+        if self._http and self._owned:
             await self._http.aclose()
+
+    def _http_client(self) -> httpx.AsyncClient:
+        # Made at the first request: connections belong to an event loop, clients are made anywhere.
+        if self._http is None:
+            # One long poll is open per rollout, and their number is the caller's to bound.
+            self._http = httpx.AsyncClient(transport=PooledTransport(), trust_env=False)
+        return self._http
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

@@ -53,10 +53,10 @@ async def _lifetime(loop: asyncio.AbstractEventLoop) -> _Lifetime:
 def _new_client() -> "httpx.AsyncClient":
     import httpx
 
-    from osmosis_ai.rollout.policy._transport import PolicyTransport
+    from osmosis_ai.rollout.policy.transport import PooledTransport
 
     return httpx.AsyncClient(
-        transport=PolicyTransport(),
+        transport=PooledTransport(),
         timeout=httpx.Timeout(SILENCE_SEC, connect=_CONNECT_SEC, pool=None),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         # What of the environment applies, the transport decides.

@@ -1,7 +1,8 @@
 """The transport under httpx: aiohttp's connector, and the environment's proxies where they apply.
 
 httpx's own pool looks at every connection for every request, which at 512 streams costs twenty
-times as much; `tools/bench/policy_transport.py` has the comparison.
+times as much; `tools/bench/policy_transport.py` has the comparison. For whoever else keeps many
+requests open at once, too.
 """
 
 import ssl
@@ -14,14 +15,17 @@ from httpx_aiohttp import AiohttpTransport
 
 from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
 
+__all__ = ["PooledTransport"]
+
 # uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
 _IDLE_SEC: Final = 4.0
 
 
-class PolicyTransport(httpx.AsyncBaseTransport):
+class PooledTransport(httpx.AsyncBaseTransport):
     """Sends requests over one connector, through a proxy where the environment asks for it.
 
-    It has to be made inside the event loop that uses it.
+    As many connections are open as requests are, and no request waits for one. Loopback is never
+    behind a proxy. It has to be made inside the event loop that uses it.
     """
 
     def __init__(self) -> None:
