@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from numbers import Integral
 from pathlib import PurePath
 from typing import Any, Final, TypeGuard, cast
 from uuid import UUID
@@ -135,6 +136,12 @@ class _Cleaner:
             return clean_text(value)
         if (numbers := _plain_numbers(value)) is not None:
             return numbers
+        try:
+            return self._converted(value)
+        except Exception:  # a foreign object's own code may raise anything; the rest is unharmed
+            return _type_note(value)
+
+    def _converted(self, value: object) -> Any:
         if isinstance(value, Mapping | list | tuple | AbstractSet):
             return self._container(cast("Mapping[Any, Any] | list[Any]", value))
         if is_number(value):
@@ -185,16 +192,20 @@ class _Cleaner:
 
 
 def _clean_number(value: object) -> Any:
+    if isinstance(value, Integral):
+        return _clean_int(int(value))
     try:
         number = plain_number(value)
     except ValueError:  # a Decimal or Fraction beyond any float
         return clean_text(str(value))
-    if isinstance(number, float):
-        return number if math.isfinite(number) else None
-    return number if MIN_INT <= number <= MAX_INT else _digits(number)
+    if isinstance(number, int):
+        return _clean_int(number)
+    return number if math.isfinite(number) else None
 
 
-def _digits(number: int) -> str:
+def _clean_int(number: int) -> int | str:
+    if MIN_INT <= number <= MAX_INT:
+        return number
     try:
         return str(number)
     except ValueError:  # CPython refuses to write more than 4300 decimal digits

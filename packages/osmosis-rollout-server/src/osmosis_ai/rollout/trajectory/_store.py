@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from osmosis_ai.rollout.artifacts import artifact_root_from_env, replace_file
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
-from osmosis_ai.rollout.trajectory._json import clean
-from osmosis_ai.rollout.trajectory._models import Trajectory
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean
+from osmosis_ai.rollout.trajectory._models import Step, Trajectory
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport
 from osmosis_ai.rollout.types import ExecutionResult, RolloutSample, check_path_segment
 
@@ -116,11 +116,22 @@ def _save_document(root: Path, facts: RolloutFacts, sample: RolloutSample) -> No
     document = build_document(sample, facts, files)
     if document is None:
         return
-    # Readers are strict, so a document is checked before it can replace an earlier one.
-    Trajectory.model_validate(document)
+    _check(document)
     for path, data in files.items():
         replace_file(root, facts.rollout_id, path, data)
     replace_file(root, facts.rollout_id, TRAJECTORY_FILE, encode(document))
+
+
+def _check(document: JsonObject) -> None:
+    """Refuse a document that strict readers would not take, before it replaces an earlier one.
+
+    Models of a whole document would be a second copy of it in memory, for nothing; the steps are
+    therefore checked one by one.
+    """
+    steps = document["steps"]
+    for step in steps:
+        Step.model_validate(step)
+    Trajectory.model_validate({**document, "steps": steps[:1]})
 
 
 def encode(document: Any) -> bytes:
