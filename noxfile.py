@@ -109,8 +109,13 @@ def pyright_config(folder: Path) -> Path:
     sources = [str(top / f"packages/{name}/src") for name in PACKAGES]
     tests = [str(top / f"packages/{name}/tests") for name in PACKAGES]
     others = [str(top / name) for name in ("noxfile.py", "tools", "tests_e2e")]
+    # A conftest.py makes the helpers beside it importable.
+    helpers = [
+        path.parent.relative_to(ROOT) for path in ROOT.glob("packages/*/tests/**/conftest.py")
+    ]
     settings = {
         "include": [*sources, *tests, *others],
+        "extraPaths": [str(top / path) for path in sorted(helpers)],
         "strict": sources,
         "typeCheckingMode": "basic",
         "pythonVersion": "3.12",
