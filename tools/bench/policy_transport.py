@@ -186,7 +186,7 @@ def report(streams: int, runs: dict[str, list[dict[str, float]]]) -> None:
 
 def main() -> None:
     """Run the comparison, or the part of it that a child process is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, nargs="+", default=list(CALLS))
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
