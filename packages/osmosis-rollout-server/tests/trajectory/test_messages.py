@@ -266,6 +266,21 @@ def test_other_keys_go_to_extra() -> None:
     assert results_of(steps[3])[0].extra == {"name": "f", "is_error": True, "timestamp": 5}
 
 
+def test_tools_that_an_integration_hands_over() -> None:
+    """Definitions on the first message become the agent's; anything else there is left alone."""
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"x": "\ud83d"}}}]
+    document = convert({"role": "system", "content": "Be brief.", "tool_definitions": tools}, USER)
+    assert document.agent.tool_definitions is not None
+    assert document.agent.tool_definitions[0]["function"]["parameters"] == {"x": "\ufffd"}
+    assert document.steps[0].extra is None
+    for odd in ("f", [], [1], {"f": 1}):
+        document = convert({**USER, "tool_definitions": odd})
+        assert document.agent.tool_definitions is None
+        assert document.steps[0].extra == {"tool_definitions": odd}
+    document = convert(USER, {**USER, "tool_definitions": tools})
+    assert document.agent.tool_definitions is None
+
+
 def test_b23_surrogates_are_replaced_in_the_document_alone() -> None:
     """The sample keeps its text; real pairs are joined."""
     message = {

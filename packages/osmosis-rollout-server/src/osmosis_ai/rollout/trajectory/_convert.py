@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean, present
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_list, as_object, clean, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._models import Trajectory
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metrics, lay_over
@@ -15,6 +15,8 @@ from osmosis_ai.rollout.types import RolloutErrorCategory, RolloutSample, Rollou
 
 AGENT_NAME: Final = "osmosis-rollout-sdk"
 _DISTRIBUTION: Final = "osmosis-rollout-server"
+# Where the integrations put the tools that their agent had: on the first message.
+_TOOL_DEFINITIONS: Final = "tool_definitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +89,9 @@ def build_document(
 
     Building it out of models would cost several times as much, and a second copy to write it.
     """
-    messages = sample.trajectory_messages
-    if not messages:
+    if not sample.trajectory_messages:
         return None
+    tools, messages = _split_tools(sample.trajectory_messages)
     transcript = Transcript(files)
     in_prompt = count_prompt_messages(messages, facts.initial_messages or ())
     for index, message in enumerate(messages):
@@ -102,11 +104,24 @@ def build_document(
         schema_version="ATIF-v1.8" if transcript.has_audio else "ATIF-v1.7",
         session_id=rollout_id,
         trajectory_id=rollout_id,
-        agent=_agent(report),
+        agent=_agent(report, tools),
         steps=transcript.steps,
         final_metrics={**totals, "total_steps": len(transcript.steps)},
         extra={"osmosis": {**_osmosis(sample, facts), **unmatched}},
     )
+
+
+def _split_tools(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[JsonObject] | None, Sequence[Mapping[str, Any]]]:
+    """Return the tool definitions that the first message carries, and the messages without them."""
+    first, *others = messages
+    tools = as_list(clean(first.get(_TOOL_DEFINITIONS))) or []
+    objects = [tool for tool in map(as_object, tools) if tool is not None]
+    if not objects or len(objects) < len(tools):
+        return None, messages
+    bare = {key: value for key, value in first.items() if key != _TOOL_DEFINITIONS}
+    return objects, [bare, *others]
 
 
 def count_prompt_messages(
@@ -141,9 +156,14 @@ def _essence(message: object) -> tuple[Any, ...]:
     return fields.get("role"), content.message, calls
 
 
-def _agent(report: TrajectoryReport) -> JsonObject:
+def _agent(report: TrajectoryReport, tools: list[JsonObject] | None) -> JsonObject:
     model_name = report.only_sample.model_name or report.model_name or None
-    return present(name=AGENT_NAME, version=_version(), model_name=clean(model_name))
+    return present(
+        name=AGENT_NAME,
+        version=_version(),
+        model_name=clean(model_name),
+        tool_definitions=tools,
+    )
 
 
 def _version() -> str:
