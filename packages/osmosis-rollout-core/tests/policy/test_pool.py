@@ -64,6 +64,19 @@ async def test_closing_what_was_never_used_is_nothing() -> None:
     await close_policy_clients()
 
 
+async def test_closing_breaks_no_call_that_still_runs(serve: Callable[..., Any]) -> None:
+    """Two apps on one loop: when one closes, the other's calls go on, and new ones work."""
+    gate = Gate()
+    client, policy = serve(reply("4").insert(1, gate), "5")
+    running = asyncio.create_task(client.complete([USER]))
+    await asyncio.to_thread(gate.wait)
+    await asyncio.gather(close_policy_clients(), close_policy_clients())
+    assert (await client.complete([USER])).text == "5"
+    gate.open()
+    assert (await running).text == "4"
+    assert len(policy.requests) == 2
+
+
 async def test_150_calls_run_at_once(serve: Callable[..., Any]) -> None:
     """No call waits for another's connection: all of them are at the endpoint together."""
     gate = Gate()

@@ -13,7 +13,7 @@ import httpx
 
 from osmosis_ai.rollout.policy._endpoint import Endpoint
 from osmosis_ai.rollout.policy._errors import PolicyError
-from osmosis_ai.rollout.policy._pool import SILENCE_SEC, pooled_client
+from osmosis_ai.rollout.policy._pool import SILENCE_SEC
 from osmosis_ai.rollout.policy._proxies import environment_proxy
 from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
 
@@ -96,7 +96,7 @@ class Answer:
         await self._response.aclose()
 
 
-async def open_answer(endpoint: Endpoint, body: bytes) -> Answer:
+async def open_answer(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -> Answer:
     """Send the request and return the answer once its first byte is there.
 
     Connection errors, 429, 502, 503 and 504 are tried again twice; the server's `Retry-After` sets
@@ -107,18 +107,17 @@ async def open_answer(endpoint: Endpoint, body: bytes) -> Answer:
     """
     for backoff in _BACKOFF_SEC:
         try:
-            return await _attempt(endpoint, body)
+            return await _attempt(client, endpoint, body)
         except _TransientError as failure:
             wait = failure.retry_after
         await asyncio.sleep(backoff * random.uniform(1, 1.2) if wait is None else wait)
     try:
-        return await _attempt(endpoint, body)
+        return await _attempt(client, endpoint, body)
     except _TransientError as failure:
         raise failure.error from failure.__cause__
 
 
-async def _attempt(endpoint: Endpoint, body: bytes) -> Answer:
-    client = await pooled_client()
+async def _attempt(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -> Answer:
     headers = {
         "Accept": "text/event-stream, application/json",
         # A compressed stream comes in the compressor's blocks instead of as it is made.

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,45 +13,71 @@ if TYPE_CHECKING:
 SILENCE_SEC: Final = 600.0
 """How long to wait for the next byte of an answer."""
 _CONNECT_SEC: Final = 30.0
-type _Lifetime = AsyncGenerator["httpx.AsyncClient"]
-
-_lifetimes: dict[asyncio.AbstractEventLoop, tuple["httpx.AsyncClient", _Lifetime]] = {}
 
 
-async def pooled_client() -> "httpx.AsyncClient":
-    """Return the running loop's client; the first call makes it."""
+@dataclass(eq=False)
+class _Pool:
+    """A client, the generator that owns it, and how many calls use it."""
+
+    client: "httpx.AsyncClient"
+    lifetime: AsyncGenerator["httpx.AsyncClient"]
+    calls: int = 0
+    is_retired: bool = False
+
+    async def close_if_done(self) -> None:
+        if self.is_retired and not self.calls:
+            await self.lifetime.aclose()
+
+
+_pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+
+
+@asynccontextmanager
+async def pooled_client() -> AsyncGenerator["httpx.AsyncClient"]:
+    """Lend the running loop's client to a call; the first call makes it."""
     loop = asyncio.get_running_loop()
-    if loop not in _lifetimes:
+    if loop not in _pools:
         # Loops of other threads come and go meanwhile, so go over a copy.
-        for ended in [known for known in list(_lifetimes) if known.is_closed()]:
-            _lifetimes.pop(ended, None)
+        for ended in [known for known in list(_pools) if known.is_closed()]:
+            _pools.pop(ended, None)
         lifetime = _lifetime(loop)
         # Nothing in there waits before the yield, so no other task gets in between.
-        _lifetimes[loop] = (await anext(lifetime), lifetime)
-    return _lifetimes[loop][0]
+        _pools[loop] = _Pool(await anext(lifetime), lifetime)
+    pool = _pools[loop]
+    pool.calls += 1
+    try:
+        yield pool.client
+    finally:
+        pool.calls -= 1
+        await pool.close_if_done()
 
 
 async def close_policy_clients() -> None:
     """Close the running loop's pooled client; a later call to the policy makes a new one.
 
-    A loop that ends by itself, as in `asyncio.run`, closes its client too.
+    Calls that still run, of another app on the same loop for one, keep their connections and the
+    last of them closes the client. A loop that ends by itself, as in `asyncio.run`, closes its
+    client too.
     """
-    known = _lifetimes.get(asyncio.get_running_loop())
-    if known is not None:
-        await known[1].aclose()
+    if pool := _pools.pop(asyncio.get_running_loop(), None):
+        pool.is_retired = True
+        await pool.close_if_done()
 
 
-async def _lifetime(loop: asyncio.AbstractEventLoop) -> _Lifetime:
+async def _lifetime(loop: asyncio.AbstractEventLoop) -> AsyncGenerator["httpx.AsyncClient"]:
     # A generator, because a loop that ends closes its generators and so closes the client.
     client = _new_client()
     try:
         yield client
     finally:
-        _lifetimes.pop(loop, None)
+        if loop in _pools and _pools[loop].client is client:
+            del _pools[loop]
         await client.aclose()
 
 
 def _new_client() -> "httpx.AsyncClient":
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
     import httpx
 
     from osmosis_ai.rollout.policy.transport import PooledTransport

@@ -1,0 +1,93 @@
+"""One call to the policy: a request, the events of its answer, and the reply made of them."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from osmosis_ai.rollout.policy._assembly import Assembly
+from osmosis_ai.rollout.policy._endpoint import Endpoint
+from osmosis_ai.rollout.policy._errors import PolicyError
+from osmosis_ai.rollout.policy._http import Answer, open_answer
+from osmosis_ai.rollout.policy._payload import encode_request
+from osmosis_ai.rollout.policy._pool import pooled_client
+from osmosis_ai.rollout.policy._refusals import bounded, message_in, status_in
+from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
+from osmosis_ai.rollout.policy._sse import EventDecoder
+from osmosis_ai.rollout.policy._values import as_object
+
+# What ends the stream of an OpenAI-style endpoint; an answer that is whole needs none.
+DONE: Final = "[DONE]"
+
+
+async def exchange(
+    base_url: str,
+    api_key: str | None,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    params: Mapping[str, Any],
+) -> AsyncGenerator[PolicyPiece | PolicyReply]:
+    """Call the policy and yield the pieces of its answer, then the whole.
+
+    Raises:
+        PolicyError: there is no whole answer.
+        ValueError: the request cannot be sent as it is.
+    """
+    endpoint = Endpoint.at(base_url, api_key)
+    body = await encode_request(messages, tools, params)
+    assembly = Assembly()
+    async with (
+        pooled_client() as client,
+        aclosing(await open_answer(client, endpoint, body)) as answer,
+        aclosing(_chunks(answer, endpoint)) as chunks,
+    ):
+        async for chunk in chunks:
+            if piece := assembly.add(chunk):
+                yield piece
+    yield assembly.reply()
+
+
+async def _chunks(answer: Answer, endpoint: Endpoint) -> AsyncGenerator[dict[str, Any]]:
+    if answer.is_json:
+        yield _chunk("", await answer.read_all(), endpoint)
+        return
+    decoder = EventDecoder()
+    while data := await answer.read():
+        for event in decoder.feed(data):
+            if event.data == DONE:
+                await answer.drain()
+                return
+            yield _chunk(event.type, event.data, endpoint)
+    for event in decoder.finish():
+        if event.data != DONE:
+            yield _chunk(event.type, event.data, endpoint)
+
+
+def _chunk(kind: str, data: str | bytes, endpoint: Endpoint) -> dict[str, Any]:
+    """Return an event's chunk.
+
+    Raises:
+        PolicyError: the event is an error, or no chunk at all.
+    """
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        if kind != "error":
+            msg = "the policy's answer is damaged: it holds an event that is not JSON"
+            raise PolicyError(msg) from None
+        chunk = data
+    fields = as_object(chunk)
+    if kind == "error" or fields.get("error") or fields.get("object") == "error":
+        raise _error_in(chunk, endpoint)
+    if not isinstance(chunk, dict):
+        # Some servers say so in one line of text.
+        if isinstance(chunk, str) and chunk:
+            raise _error_in(chunk, endpoint)
+        msg = "the policy's answer is damaged: it holds an event that is no JSON object"
+        raise PolicyError(msg)
+    return fields
+
+
+def _error_in(payload: object, endpoint: Endpoint) -> PolicyError:
+    message = bounded(endpoint.redact(message_in(payload)))
+    return PolicyError(message or "the endpoint reported an error", status=status_in(payload))
