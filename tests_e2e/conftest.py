@@ -30,12 +30,6 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         return json.loads((self.output / "metrics.json").read_text(encoding="utf-8"))
 
-    @property
-    def server_pid(self) -> int:
-        """The server's process id, as uvicorn logged it."""
-        log = (self.output / "server.log").read_text(encoding="utf-8")
-        return int(log.split("Started server process [")[1].split("]")[0])
-
 
 @dataclass(frozen=True)
 class EvalCommand:
@@ -47,11 +41,15 @@ class EvalCommand:
     def output(self) -> Path:
         return self.folder / "run"
 
+    def line(self, *arguments: str | Path) -> list[str]:
+        """Return the command line."""
+        command = [sys.executable, "-m", "osmosis_ai.rollout.eval", "eval"]
+        return [*command, *map(str, arguments), f"--output={self.output}"]
+
     def start(self, *arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
         """Start it, and leave it to the test."""
-        command = [sys.executable, "-m", "osmosis_ai.rollout.eval", "eval"]
         return subprocess.Popen(
-            [*command, *map(str, arguments), f"--output={self.output}"],
+            self.line(*arguments),
             cwd=self.folder,
             env=os.environ | environment,
             stdout=subprocess.PIPE,

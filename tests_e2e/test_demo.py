@@ -66,7 +66,7 @@ def test_every_trajectory(run: Any, recorded: list[dict[str, Any]]) -> None:
     for result in run.results:
         path = run.output / "rollouts" / result["rollout_id"] / "trajectory.json"
         document = Trajectory.model_validate_json(path.read_bytes())
-        solution = recorded[result["row"]][result["model"]]["solution"]
+        solution: str = recorded[result["row"]][result["model"]]["solution"]
         agent_steps = [step for step in document.steps if step.source == "agent"]
         assert {step.model_name for step in agent_steps} == {result["model"]}
         calls = [call for step in agent_steps for call in step.tool_calls or []]

@@ -1,6 +1,7 @@
 """`osmosis-rollout eval` when things go wrong, and when a server is there already."""
 
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -152,6 +153,47 @@ def test_kill_9_leaves_no_server_behind(
     run, server = interrupted(run_eval, data, policy, signal.SIGKILL)
     assert [result["status"] for result in run.results] == ["success"]
     until(lambda: not is_running(server))
+
+
+def test_ctrl_c_on_a_terminal(
+    run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy, tmp_path: Path
+) -> None:
+    """There is a bar and a table; the key reaches the command alone, which ends the server."""
+    data = dataset({}, {"do": "hang"}, {"do": "hang"}, {})
+    line = run_eval.line(data, APP, "--chat-url", policy.url, "--concurrency", "2")
+    screen = bytearray()
+
+    def read(terminal: int) -> bytes:
+        screen.extend(shown := os.read(terminal, 65536))
+        if b"1/4" in screen and b"\x03" not in pressed:
+            os.write(terminal, b"\x03")
+            pressed.append(b"\x03")
+        return shown
+
+    pressed: list[bytes] = []
+    status = os.waitstatus_to_exitcode(pty.spawn(line, read))
+    assert status == 1
+    text = screen.decode()
+    assert "rollouts" in text
+    assert "1/1 (100.0 %)" in text
+    assert "cancelled" in text
+    log = (run_eval.output / "server.log").read_text()
+    assert not is_running(int(log.split("Started server process [")[1].split("]")[0]))
+
+
+def test_a_full_disk_is_loud(
+    run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy, tmp_path: Path
+) -> None:
+    """Outcomes that cannot be written end the run, with status 1 and no numbers."""
+    with running_server(tmp_path, "moods:app") as url:
+        line = run_eval.line(dataset({}, {}), "--url", url, "--chat-url", policy.url)
+        # The shell's own way to make every write to a file fail.
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *line], capture_output=True, text=True
+        )
+    assert done.returncode == 1
+    assert "results.jsonl: cannot be written: File too large" in done.stderr
+    assert not run_eval.output.joinpath("metrics.json").exists()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Local evaluation of rollout servers."""
 
 from osmosis_ai.rollout.eval._dataset import DatasetRow, read_dataset
-from osmosis_ai.rollout.eval._errors import DatasetError, EvalError
+from osmosis_ai.rollout.eval._errors import DatasetError, EvalError, RunError
 from osmosis_ai.rollout.eval._evaluate import RunReport, evaluate
 from osmosis_ai.rollout.eval._metrics import pass_at_k
 from osmosis_ai.rollout.eval._options import EvalOptions
@@ -14,6 +14,7 @@ __all__ = [
     "EvalOptions",
     "Outcome",
     "OutcomeStatus",
+    "RunError",
     "RunReport",
     "evaluate",
     "pass_at_k",

@@ -8,10 +8,11 @@ def main() -> None:
     try:
         from osmosis_ai.rollout.eval._command import app
     except ModuleNotFoundError as error:
-        if error.name not in {"rich", "typer"}:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in {"rich", "typer"}:
             raise
         needed = "pip install 'osmosis-rollout-client[eval]'"
-        print(f"osmosis-rollout needs {error.name}: {needed}", file=sys.stderr)
+        print(f"osmosis-rollout needs {missing}: {needed}", file=sys.stderr)
         sys.exit(2)
     app(prog_name="osmosis-rollout")
 

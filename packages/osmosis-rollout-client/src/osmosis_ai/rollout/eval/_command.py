@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from osmosis_ai.rollout.eval._display import ProgressDisplay, show_report
-from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._display import ProgressDisplay, say, show_report
+from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._evaluate import RunReport, evaluate
 from osmosis_ai.rollout.eval._options import EvalOptions
 
@@ -101,8 +101,8 @@ def evaluate_command(
         with ProgressDisplay(errors) as progress:
             report = asyncio.run(evaluate(options, progress.add))
     except EvalError as error:
-        _say(errors, f"osmosis-rollout: {error}")
-        raise typer.Exit(_BAD_INPUT) from None
+        say(errors, f"osmosis-rollout: {error}")
+        raise typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT) from None
     show_report(report, Console())
     _show_stop(report, errors)
     raise typer.Exit(0 if report.succeeded else 1)
@@ -115,10 +115,6 @@ def _fresh_directory(dataset: Path) -> Path:
 
 def _show_stop(report: RunReport, console: Console) -> None:
     if report.stopped:
-        _say(console, f"the run ended early: {report.stopped.message}")
+        say(console, f"the run ended early: {report.stopped.message}")
         if report.stopped.detail:
-            _say(console, f"{report.files.server_log} ends with:\n{report.stopped.detail}")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(console, f"{report.files.server_log} ends with:\n{report.stopped.detail}")

@@ -1,19 +1,21 @@
 """What a person sees while a run goes on, and at its end."""
 
+from textwrap import shorten
 from types import TracebackType
 from typing import Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from osmosis_ai.rollout.eval._evaluate import RunReport
 from osmosis_ai.rollout.eval._metrics import Group
@@ -21,7 +23,7 @@ from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
 
 # Failures often come in crowds; `results.jsonl` has them all.
 _MAX_FAILURES_SHOWN = 10
-_PLAIN_STEPS = 10
+_MAX_REASON_CHARS = 300
 
 
 class ProgressDisplay:
@@ -33,18 +35,18 @@ class ProgressDisplay:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._done = self._passed = self._failures = 0
-        self._task: TaskID | None = None
+        self._done = self._passed = self._failures = self._shown = 0
         self._bar = Progress(
             TextColumn("rollouts"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[passed]} passed, {task.fields[failures]} not ended well"),
+            TextColumn("{task.fields[summary]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
+        self._task = self._bar.add_task("", total=None, summary="starting")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -64,32 +66,31 @@ class ProgressDisplay:
         self._passed += bool(outcome.passed)
         if outcome.status is not OutcomeStatus.SUCCESS:
             self._failures += 1
+        if outcome.status in {OutcomeStatus.FAILURE, OutcomeStatus.CANCELLED}:
             self._show_failure(outcome)
-        if self._console.is_terminal:
-            self._move_bar(total)
-        elif self._done * _PLAIN_STEPS // total > (self._done - 1) * _PLAIN_STEPS // total:
-            self._say(
-                f"{self._done}/{total} done, {self._passed} passed, {self._failures} not ended well"
-            )
+        summary = f"{self._passed} passed, {self._failures} without a result"
+        self._bar.update(self._task, total=total, completed=self._done, summary=summary)
+        if not self._console.is_terminal and self._reached_a_tenth(total):
+            say(self._console, f"{self._done}/{total} done, {summary}")
 
-    def _move_bar(self, total: int) -> None:
-        passed, failures = self._passed, self._failures
-        if self._task is None:
-            self._task = self._bar.add_task("", total=total, passed=passed, failures=failures)
-        self._bar.update(self._task, completed=self._done, passed=passed, failures=failures)
+    def _reached_a_tenth(self, total: int) -> bool:
+        return self._done * 10 // total > (self._done - 1) * 10 // total
 
     def _show_failure(self, outcome: Outcome) -> None:
-        if self._failures > _MAX_FAILURES_SHOWN:
+        self._shown += 1
+        if self._shown > _MAX_FAILURES_SHOWN:
             return
-        what = (
-            f"{outcome.status}, {outcome.err_category}" if outcome.err_category else outcome.status
-        )
-        self._say(f"row {outcome.row} attempt {outcome.attempt}: {what}: {outcome.err_message}")
-        if self._failures == _MAX_FAILURES_SHOWN:
-            self._say("further ones are in results.jsonl only")
+        kind = ", ".join(filter(None, (outcome.status, outcome.err_category)))
+        reason = shorten(outcome.err_message or "no reason given", _MAX_REASON_CHARS)
+        say(self._console, f"row {outcome.row} attempt {outcome.attempt}: {kind}: {reason}")
+        if self._shown == _MAX_FAILURES_SHOWN:
+            say(self._console, "further ones are in results.jsonl only")
 
-    def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is, without what would steer a terminal: some of it is foreign."""
+    shown = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+    console.print(shown, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def show_report(report: RunReport, console: Console) -> None:
@@ -99,18 +100,18 @@ def show_report(report: RunReport, console: Console) -> None:
         console.print(_table(groups))
     else:
         for name, group in groups.items():
-            _say(console, f"{name} {passed_of(group)}{_exceptions(group)}")
+            say(console, f"{name} {passed_of(group)}{_exceptions(group)}")
     if estimates := report.tally.pass_at_k:
         shown = ", ".join(f"pass@{k} {value:.3f}" for k, value in estimates.items())
-        _say(console, shown)
-    _say(console, f"results:      {report.files.results}")
-    _say(console, f"metrics:      {report.files.metrics}")
+        say(console, shown)
+    say(console, f"results:      {report.files.results}")
+    say(console, f"metrics:      {report.files.metrics}")
     trajectories = (
         f"{report.rollouts}/<rollout_id>/trajectory.json"
         if report.rollouts
         else ("on the rollout server, in its artifact root")
     )
-    _say(console, f"trajectories: {trajectories}")
+    say(console, f"trajectories: {trajectories}")
 
 
 def passed_of(group: Group) -> str:
@@ -129,22 +130,26 @@ def _exceptions(group: Group) -> str:
 
 
 def _table(groups: dict[str, Group]) -> Table:
-    table = Table("policy", "passed of graded", "mean reward")
-    others = [status for status in OutcomeStatus if status is not OutcomeStatus.SUCCESS]
-    for column in (*others, "median seconds"):
+    """Return a row per group; reward is the mean, seconds are the median."""
+    # Columns for what hardly happens would cost the width that 80 characters do not have.
+    rare = [
+        status
+        for status in (OutcomeStatus.CANCELLED, OutcomeStatus.SKIPPED)
+        if any(group.statuses[status] for group in groups.values())
+    ]
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("policy", "passed"):
+        table.add_column(column, no_wrap=True)
+    for column in ("reward", "failed", *rare, "seconds"):
         table.add_column(column, justify="right")
     for name, group in groups.items():
         numbers = group.as_json()
         reward, duration = numbers["reward"], numbers["duration_sec"]
         table.add_row(
-            name,
+            Text(name),
             passed_of(group),
             f"{reward['mean']:.3f}" if reward else "-",
-            *(str(group.statuses[status]) for status in others),
+            *(str(group.statuses[status]) for status in (OutcomeStatus.FAILURE, *rare)),
             f"{duration['p50']:.2f}" if duration else "-",
         )
     return table
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,11 @@ from pathlib import Path
 
 
 class EvalError(Exception):
-    """The evaluation cannot start, or its outcome cannot be trusted; the message says why."""
+    """The evaluation cannot be done; the message says why."""
+
+
+class RunError(EvalError):
+    """The run's outcomes could not be kept, or do not add up: its numbers must not be used."""
 
 
 class DatasetError(EvalError):

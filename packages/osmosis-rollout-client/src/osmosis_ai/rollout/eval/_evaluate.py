@@ -56,7 +56,8 @@ async def evaluate(options: EvalOptions, on_outcome: Listener) -> RunReport:
     rollouts and skip the others; so does the end of a server that the run has started, as failures.
 
     Raises:
-        EvalError: bad input, before anything ran; or counts that do not add up, after everything.
+        EvalError: bad input; nothing ran.
+        RunError: outcomes could not be written, or their counts do not add up.
     """
     entrypoint = Entrypoint.parse(options.entrypoint) if options.entrypoint else None
     rows = sum(1 for _ in read_dataset(options.dataset))

@@ -1,12 +1,13 @@
 """The run's directory: what is written, and when."""
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._outcomes import Outcome
 
 
@@ -50,13 +51,32 @@ class RunFiles:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lines.close()
+        with suppress(OSError):  # what could not be written has been reported
+            self._lines.close()
 
     def add(self, outcome: Outcome) -> None:
-        """Write one outcome's line, before anything else counts it."""
-        self._lines.write(json.dumps(asdict(outcome)) + "\n")
-        self._lines.flush()
+        """Write one outcome's line, before anything else counts it.
+
+        Raises:
+            RunError: the line cannot be written.
+        """
+        try:
+            self._lines.write(json.dumps(asdict(outcome)) + "\n")
+            self._lines.flush()
+        except OSError as error:
+            raise _unwritable(self.results, error) from None
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
-        """Write the run's numbers."""
-        self.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        """Write the run's numbers.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        try:
+            self.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(self.metrics, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(f"{path}: cannot be written: {error.strerror or error}")

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._errors import RunError
 from osmosis_ai.rollout.eval._outcomes import Attempt, Outcome, OutcomeStatus
 
 
@@ -94,11 +94,11 @@ class Tally:
         """Count one outcome.
 
         Raises:
-            EvalError: the rollout has been counted already.
+            RunError: the rollout has been counted already.
         """
         if outcome.rollout_id in self._seen:
             msg = f"rollout {outcome.rollout_id} ended twice: the run's counts cannot be trusted"
-            raise EvalError(msg)
+            raise RunError(msg)
         self._seen.add(outcome.rollout_id)
         self.everything.add(outcome)
         if outcome.model:
@@ -111,12 +111,12 @@ class Tally:
         """Make sure that every attempt at every row was counted.
 
         Raises:
-            EvalError: the counts do not add up to `expected`.
+            RunError: the counts do not add up to `expected`.
         """
         counted = self.everything.statuses.total()
         if counted != expected:
             msg = f"{counted} of {expected} rollouts were accounted for: the counts do not add up"
-            raise EvalError(msg)
+            raise RunError(msg)
 
     @property
     def pass_at_k(self) -> dict[int, float]:

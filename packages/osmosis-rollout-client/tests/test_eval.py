@@ -1,0 +1,124 @@
+"""Evaluation without a server: options, bad input, and the numbers."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from osmosis_ai.rollout.eval import EvalError, EvalOptions, evaluate, pass_at_k
+
+ROW = '{"user_prompt": "2+2?", "ground_truth": "4"}'
+RECORDING = '{"question": "2+2?", "small": {"solution": "A: 4"}, "large": {"solution": "A: 5"}}'
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_pass_at_k_is_the_share_of_choices_with_a_pass(
+    passed: list[bool], data: st.DataObject
+) -> None:
+    """That is what it estimates: choose any k of the attempts, and look for one that passed."""
+    k = data.draw(st.integers(1, len(passed)))
+    choices = list(itertools.combinations(passed, k))
+    share = sum(any(choice) for choice in choices) / len(choices)
+    assert pass_at_k(len(passed), sum(passed), k) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("attempts", "passed", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 5), (4, 1, 0)])
+def test_pass_at_k_refuses_what_cannot_be(attempts: int, passed: int, k: int) -> None:
+    """Nonsense is an error rather than a number."""
+    with pytest.raises(ValueError, match="1 <= k <= attempts"):
+        pass_at_k(attempts, passed, k)
+
+
+def options(tmp_path: Path, **changes: Any) -> EvalOptions:
+    """Return options that are good but for the changes; no server listens at their URL."""
+    (tmp_path / "data.jsonl").write_text(ROW)
+    (tmp_path / "recorded.jsonl").write_text(RECORDING)
+    good: dict[str, Any] = {
+        "dataset": tmp_path / "data.jsonl",
+        "output": tmp_path / "run",
+        "url": "http://127.0.0.1:9",
+        "replay": tmp_path / "recorded.jsonl",
+    }
+    return EvalOptions(**{**good, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": None}, "give either an entrypoint to serve"),
+        ({"entrypoint": "main.py:app"}, "give either an entrypoint to serve"),
+        ({"replay": None}, "give the policy"),
+        ({"chat_url": "http://127.0.0.1:9/v1"}, "give the policy"),
+        ({"attempts": 0}, "at least 1"),
+        ({"concurrency": 0}, "at least 1"),
+    ],
+)
+def test_options_that_do_not_fit_together(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    """They are refused when they are made, with what to do."""
+    with pytest.raises(EvalError, match=words):
+        options(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset": Path("gone.jsonl")}, "gone.jsonl: cannot be read"),
+        ({"replay": Path("gone.jsonl")}, "gone.jsonl: cannot be read"),
+        ({"replay": Path(__file__)}, r"test_eval.py, line 1"),
+        ({"attempts": 3}, "the file holds 2: small, large"),
+        ({"output": Path(__file__).parent}, "is not empty"),
+        ({"output": Path(__file__)}, "cannot be written"),
+        ({"url": "nonsense"}, "http"),
+        ({"server_key": "k\n"}, "api_key must be usable"),
+        ({}, "no answer from the rollout server to GET /health"),
+    ],
+)
+async def test_bad_input_is_found_before_anything_runs(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    """The error says what is wrong and where."""
+    with pytest.raises(EvalError, match=words):
+        await evaluate(options(tmp_path, **changes), lambda outcome, total: None)
+
+
+def test_options_hide_their_keys(tmp_path: Path) -> None:
+    """Options may be logged."""
+    shown = repr(options(tmp_path, server_key="server-key", chat_key="chat-key"))
+    assert "-key" not in shown
+
+
+def command(*arguments: str | Path, code: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `osmosis-rollout eval`, after some code in the same process."""
+    start = f"{code}\nfrom osmosis_ai.rollout.eval.__main__ import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", start, "eval", *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def test_the_command_refuses_bad_input_with_status_2(tmp_path: Path) -> None:
+    """One line on stderr says why; nothing is left behind."""
+    (tmp_path / "data.jsonl").write_text(ROW + "\n<oops>")
+    run = tmp_path / "run"
+    url = "http://127.0.0.1:9"
+    done = command(tmp_path / "data.jsonl", "--url", url, "--chat-url", url, f"--output={run}")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("osmosis-rollout: ")
+    assert "data.jsonl, line 2, column 1: not JSON" in done.stderr
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_missing_extra_is_named_with_its_command(missing: str) -> None:
+    """The exact pip line, and status 2."""
+    done = command(code=f"import sys; sys.modules['{missing}'] = None")
+    assert done.returncode == 2
+    assert "pip install 'osmosis-rollout-client[eval]'" in done.stderr
+    assert "Traceback" not in done.stderr
