@@ -9,6 +9,7 @@ MODULES = [
     "osmosis_ai.rollout",
     "osmosis_ai.rollout.backend",
     "osmosis_ai.rollout.policy",
+    "osmosis_ai.rollout.testing",
     "osmosis_ai.rollout.types",
 ]
 

@@ -1,6 +1,5 @@
 """What a server says when it gives no answer, in the shapes in which servers say it."""
 
-import html
 import json
 import re
 from http import HTTPStatus
@@ -19,6 +18,8 @@ def refusal_message(status: int, body: bytes) -> str:
     try:
         message = message_in(json.loads(body))
     except (ValueError, RecursionError):
+        import html  # its table of entities is not worth loading before
+
         message = html.unescape(_MARKUP.sub(b" ", body).decode(errors="replace"))
     if message := message.strip():
         return message

@@ -51,8 +51,9 @@ Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class _WireModel(BaseModel):
-    # Requests hold keys: no error may repeat what was submitted.
-    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
+    # Requests hold keys: no error may repeat what was submitted. A process uses few of these
+    # models, so each is built when it is first needed.
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True, defer_build=True)
 
 
 class RolloutInitRequest(_WireModel):
