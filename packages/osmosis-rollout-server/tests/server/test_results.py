@@ -169,10 +169,10 @@ async def test_b22_b23_only_the_bad_leaf_of_a_message_is_replaced(content: Any, 
 
 
 class Hostile(dict[str, Any]):
-    """A mapping that cannot be read."""
+    """A mapping that ends the process of whoever reads it."""
 
     def items(self) -> Any:
-        raise RuntimeError
+        raise SystemExit
 
     __iter__ = keys = items
 

@@ -79,9 +79,9 @@ def _encode_sample(head: dict[str, Any], sample: RolloutSample, reward: float | 
         telemetry = {"metrics": safe.metrics, "extra_fields": safe.extra_fields}
         whole = {"messages": sample.messages, **verdict, **telemetry}
         return _encode({**head, "sample": whole})
-    except Exception as error:
-        # A boundary: messages hold foreign objects whose methods may raise anything, and an
-        # earned reward must not be lost to them.
+    except BaseException as error:
+        # A boundary: a sample holds foreign objects whose methods may raise anything, SystemExit
+        # too, and an earned reward must not be lost to them.
         _log.warning(
             "Rollout %s: the sample cannot be encoded (%s), only its reward, label and flag "
             "are sent.",
