@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -166,6 +167,7 @@ def _agent(report: TrajectoryReport, tools: list[JsonObject] | None) -> JsonObje
     )
 
 
+@cache
 def _version() -> str:
     try:
         return version(_DISTRIBUTION)
