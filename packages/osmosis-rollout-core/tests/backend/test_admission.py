@@ -15,6 +15,7 @@ from osmosis_ai.rollout import (
     LocalBackend,
     RolloutStatus,
 )
+from osmosis_ai.rollout.backend import reporting_to
 
 from .conftest import InstantLoop, MakeBackend, MakeRequest
 
@@ -52,6 +53,44 @@ async def test_first_come_first_served(
     ]
     assert most == 2
     assert load(backend) == {"max_concurrent": 2, "queued": 0, "running": 0}
+
+
+@pytest.mark.parametrize("how", ["task", "backend"])
+async def test_b03_cancelled_in_the_tick_in_which_a_slot_comes_free(
+    how: str, make_backend: MakeBackend, make_request: MakeRequest
+) -> None:
+    """The slot that was on its way to a cancelled rollout goes to the next one in line."""
+    release = asyncio.Event()
+    reports: list[RolloutStatus] = []
+
+    async def run(ctx: AgentWorkflowContext[Any]) -> list[Any]:
+        await release.wait()
+        return [ANSWER]
+
+    backend = make_backend(run, limit=1)
+
+    def cancel(_: object) -> None:
+        if how == "task":
+            second.cancel()
+        else:
+            assert backend.cancel_rollouts(ids=["second"]) == {"second": "cancelled_queued"}
+
+    first = asyncio.create_task(backend.execute(make_request("first")))
+    await asyncio.sleep(0)
+    first.add_done_callback(cancel)
+    with reporting_to(lambda status, _: reports.append(status)):
+        second = asyncio.create_task(backend.execute(make_request("second")))
+    third = asyncio.create_task(backend.execute(make_request("third")))
+    await asyncio.sleep(0)
+    release.set()
+    if how == "task":
+        with pytest.raises(asyncio.CancelledError):
+            await second
+    else:
+        assert (await second).result.status is RolloutStatus.CANCELLED
+    assert (await third).result.status is RolloutStatus.SUCCESS
+    assert reports == ["queued"]
+    assert load(backend) == {"max_concurrent": 1, "queued": 0, "running": 0}
 
 
 async def test_slot_covers_grading(make_backend: MakeBackend, make_request: MakeRequest) -> None:

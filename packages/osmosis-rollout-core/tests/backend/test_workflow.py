@@ -2,9 +2,11 @@
 
 import asyncio
 import copy
+import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -450,6 +452,7 @@ class TestPrivateCopies:
             ctx.set_reward(1)
 
         outcome = await make_backend(run, grade).execute(make_request())
+        assert outcome.result.status is RolloutStatus.SUCCESS
         assert outcome.result.sample is not None
         assert outcome.result.sample.trajectory_messages == [
             {"role": "assistant", "content": {"text": "4"}}
@@ -546,6 +549,21 @@ def tree(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in sorted(root.rglob("*"))]
 
 
+@contextmanager
+def watch_writes() -> Generator[list[str]]:
+    """Collect the names of the server's own files that are opened."""
+    names: list[str] = []
+    watching = True
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event == "open" and str(arguments[0]).startswith(".server-"):
+            names.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+    yield names
+    watching = False
+
+
 class TestArtifacts:
     """The directory for files."""
 
@@ -591,6 +609,26 @@ class TestArtifacts:
         assert (first.result.status, second.result.status) == ("success", "success")
         assert seen == [None, artifact_root / "r-2/artifacts"]
         assert "Rollout r-1 has no artifacts directory" in caplog.text
+
+    async def test_root_is_proved_once_and_again_after_a_failure(
+        self, artifact_root: Path, make_backend: MakeBackend, make_request: MakeRequest
+    ) -> None:
+        """A file is really written into it, for the first rollout and after a failure only."""
+
+        async def run(ctx: AgentWorkflowContext[Any]) -> list[Any]:
+            return [ANSWER]
+
+        backend = make_backend(run)
+        with watch_writes() as written:
+            await backend.execute(make_request("r-1"))
+            await backend.execute(make_request("r-2"))
+            assert len(written) == 1
+            shutil.rmtree(artifact_root)
+            spoil(artifact_root)
+            asyncio.get_running_loop().call_later(0.3, restore, artifact_root)
+            await backend.execute(make_request("r-3"))
+            await backend.execute(make_request("r-4"))
+            assert len(written) == 2
 
     async def test_provisioning_is_retried(
         self, artifact_root: Path, make_backend: MakeBackend, make_request: MakeRequest

@@ -125,7 +125,7 @@ class Rollout:
                 "The %s of rollout %s failed.", phase, self.request.id, exc_info=ending.error
             )
             return failure(ending.error, sample=sample)
-        message = f"{phase} exceeded its {limit:g}s deadline"
+        message = f"{phase} exceeded its {limit:.10g}s deadline"
         if phase == "workflow" and self.queued_seconds >= _NOTABLE_QUEUE_SECONDS:
             message += f", {self.queued_seconds:.1f}s of it in the queue"
         return ExecutionResult(

@@ -127,6 +127,7 @@ class _Work[T]:
         self._code = code
         self.abandoned = False
         self.ended_at = 0.0
+        self._clock = asyncio.get_running_loop().time
 
     async def settle(self) -> Returned[T] | Raised:
         # SystemExit and KeyboardInterrupt would leave the task through the event loop and end the
@@ -136,7 +137,7 @@ class _Work[T]:
         except BaseException as error:
             return Raised(error)
         finally:
-            self.ended_at = asyncio.get_running_loop().time()
+            self.ended_at = self._clock()
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine = self._code()

@@ -88,4 +88,4 @@ class ExecutionBackend(ABC):
         return {"status": "ok"}
 
     async def shutdown(self) -> None:  # noqa: B027 - most backends hold nothing
-        """Release what the backend holds; no execution starts afterwards."""
+        """Release what the backend holds; called when no further execution is to start."""

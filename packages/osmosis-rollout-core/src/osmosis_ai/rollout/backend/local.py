@@ -205,7 +205,7 @@ class LocalBackend(ExecutionBackend):
     async def shutdown(self) -> None:
         """Cancel what is unfinished on this loop, wait a few seconds for it, and close the rest.
 
-        It returns even if user code swallows its cancellation.
+        It returns even if user code swallows its cancellation. The backend can be used again.
         """
         here = self._here()
         self.cancel_rollouts(all=True)
