@@ -327,6 +327,23 @@ class TestScript:
         ):
             assert ask(client, policy).status_code == 400
 
+    def test_a_function_that_forgets_to_return_fails_the_test(self, client: httpx.Client) -> None:
+        def respond(_: PolicyRequest) -> Any:
+            return None
+
+        policy = ScriptedPolicy(respond=respond)
+        with pytest.raises(ScriptError, match="request 1: its reply is a NoneType"), policy:
+            assert ask(client, policy).status_code == 400
+
+    @pytest.mark.parametrize(
+        ("step", "problem"), [("text", "type str"), (None, "NoneType"), ({"bad": {1}}, "type set")]
+    )
+    def test_a_step_that_cannot_be_sent_is_refused_where_it_is_written(
+        self, step: Any, problem: str
+    ) -> None:
+        with pytest.raises(TypeError, match=problem):
+            stream_reply(step)
+
     def test_replies_can_be_added_while_it_runs(self, client: httpx.Client) -> None:
         with ScriptedPolicy() as policy:
             policy.add("4")

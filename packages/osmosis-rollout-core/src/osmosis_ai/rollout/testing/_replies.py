@@ -12,7 +12,7 @@ from osmosis_ai.rollout.testing._message import (
     single_delta,
     whole_message,
 )
-from osmosis_ai.rollout.testing._steps import Comment, Cut, Step
+from osmosis_ai.rollout.testing._steps import Comment, Cut, Gate, Pause, Step
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -34,6 +34,9 @@ class Reply:
             get the steps too.
         framed: False sends bytes to the socket as they are, with no head of ours, and closes the
             connection at the end.
+
+    Raises:
+        TypeError: a step is of no kind that `Step` names, or is a dict that JSON cannot hold.
     """
 
     steps: tuple[Step, ...]
@@ -41,6 +44,16 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=lambda: dict(_EVENT_STREAM))
     completion: Mapping[str, Any] | None = None
     framed: bool = True
+
+    def __post_init__(self) -> None:
+        # The test that wrote the script gets the error, not the server's thread.
+        steps: tuple[object, ...] = self.steps
+        for step in steps:
+            if isinstance(step, dict):
+                json.dumps(step)
+            elif not isinstance(step, bytes | Comment | Pause | Gate | Cut):
+                msg = f"a reply has no steps of type {type(step).__name__}"
+                raise TypeError(msg)
 
     def insert(self, index: int, *steps: Step) -> "Reply":
         """Return this reply with `steps` put in before the step at `index`, as in a list."""
@@ -163,7 +176,7 @@ def raw_reply(*steps: Step) -> Reply:
 
 def unstreamed(reply: Reply, body: bytes) -> Reply:
     """Return the reply with `body` for all that it streams; what delays or cuts it stays."""
-    sends = [isinstance(step, Mapping | bytes | Comment) for step in reply.steps]
+    sends = [isinstance(step, dict | bytes | Comment) for step in reply.steps]
     first = sends.index(True) if True in sends else len(sends)
     rest = [step for step, sent in zip(reply.steps, sends, strict=True) if not sent]
     steps = (*rest[:first], body, *rest[first:])

@@ -93,9 +93,14 @@ class ScriptedPolicy(ChatEndpoint):
             self._requests.append(request)
             self._arrived.notify_all()
         answer = self._next_reply(request)
-        return reply(answer) if isinstance(answer, str) else answer
+        if isinstance(answer, str):
+            return reply(answer)
+        if not isinstance(answer, Reply):
+            problem = f"its reply is a {type(answer).__name__}, not a Reply or text"
+            raise self._failure(request, problem)
+        return answer
 
-    def _next_reply(self, request: PolicyRequest) -> Reply | str:
+    def _next_reply(self, request: PolicyRequest) -> object:
         if self._replies:
             return self._replies.popleft()
         if self.respond is None:

@@ -65,7 +65,7 @@ class Sender:
             raise ClientGoneError from error
         return True
 
-    async def _take(self, step: Mapping[str, Any] | bytes | Comment | Pause | Gate) -> None:
+    async def _take(self, step: dict[str, Any] | bytes | Comment | Pause | Gate) -> None:
         match step:
             case Pause(seconds):
                 await self._flush()
@@ -80,8 +80,8 @@ class Sender:
             case _:
                 self._put(b"data: " + json.dumps(self._enveloped(step)).encode() + b"\n\n")
 
-    def _enveloped(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._envelope, **event} if "choices" in event else dict(event)
+    def _enveloped(self, event: dict[str, Any]) -> dict[str, Any]:
+        return {**self._envelope, **event} if "choices" in event else event
 
     def _put(self, data: bytes) -> None:
         self._put_head()

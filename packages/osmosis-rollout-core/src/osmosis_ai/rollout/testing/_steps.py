@@ -1,7 +1,6 @@
 """The steps that a reply is made of."""
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -72,5 +71,5 @@ class Gate:
         return self._opened
 
 
-type Step = Mapping[str, Any] | bytes | Comment | Pause | Gate | Cut
+type Step = dict[str, Any] | bytes | Comment | Pause | Gate | Cut
 """A dict is one `data:` event, bytes are sent as they are, the rest is what its class says."""
