@@ -97,6 +97,41 @@ messages: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 histories = st.lists(messages, min_size=1, max_size=8)
 
 
+figures = st.none() | odd_ints | st.floats() | st.just(1e308)
+call_reports = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": st.integers(0, 99) | figures,
+        "completion_tokens": st.integers(0, 99) | figures,
+        "cost_usd": st.floats(0, 1) | figures,
+        "prompt_token_ids": st.lists(odd_ints, max_size=3),
+        "logprobs": st.lists(st.floats() | st.none(), max_size=3),
+        "model_name": texts,
+        "extra": objects,
+    },
+)
+sample_reports = st.fixed_dictionaries(
+    {},
+    optional={
+        "model_name": texts,
+        "llm_call_metrics": st.lists(call_reports, max_size=3),
+        "final_metrics": st.dictionaries(
+            st.sampled_from(["total_prompt_tokens", "total_cost_usd", "total_steps", "extra", "x"]),
+            st.integers(0, 99) | values,
+        )
+        | values,
+    },
+)
+report_answers = st.fixed_dictionaries(
+    {
+        "trajectory": st.fixed_dictionaries(
+            {"samples": st.dictionaries(texts, sample_reports, max_size=2)},
+            optional={"model_name": texts},
+        )
+    }
+)
+
+
 def convert(*history: Any, **options: Any) -> Trajectory:
     """Convert a history that has messages."""
     sample = RolloutSample(messages=[], trajectory_messages=list(history))

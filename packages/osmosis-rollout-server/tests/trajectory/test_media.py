@@ -95,6 +95,8 @@ def test_urls_stay_where_they_are() -> None:
         (image_url("data:image/png;base64,?"), "<image/png, "),
         (image_url(f"data:image/bmp;base64,{BASE64}"), f"<image/bmp, {len(BYTES)} bytes>"),
         (image_url(None), "image_url"),
+        ({"type": "tool", "source": "https://example.com/a.png"}, "https://example.com/a.png"),
+        ({"text": "caption", "image_url": f"data:image/png;base64,{BASE64}"}, "caption"),
         ({"document": {"format": "pdf", "source": {"bytes": BYTES}}}, f"<{len(BYTES)} bytes>"),
     ],
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chats import convert, histories, text_leaves
+from chats import convert, histories, report_answers, text_leaves
 from hypothesis import given, settings
 
 from osmosis_ai.rollout import ExecutionResult, RolloutSample, RolloutStatus
-from osmosis_ai.rollout.trajectory import Trajectory, save_trajectory
+from osmosis_ai.rollout.trajectory import Trajectory, TrajectoryReport, save_trajectory
 
 # What the format says by its structure, or spells anew.
 STRUCTURE = {
@@ -48,6 +48,20 @@ def test_every_history_is_saved_as_strict_json(history: list[dict[str, Any]]) ->
     json.loads(data, parse_constant=lambda constant: 1 / 0)
     saved = Trajectory.model_validate_json(data)
     assert saved.steps == convert(*history).steps
+
+
+@given(histories, report_answers)
+def test_every_report_leads_to_a_valid_document(
+    history: list[dict[str, Any]], answer: dict[str, Any]
+) -> None:
+    """Whatever a trainer reports, the document is valid, and nothing reported is dropped."""
+    report = TrajectoryReport.from_answer(answer, rollout_id="r-1")
+    trajectory = convert(*history, report=report, initial_messages=history[:2])
+    assert trajectory.steps[0].metrics is None  # it came in with the prompt
+    if report is not None and len(report.samples) > 1:
+        assert trajectory.extra is not None
+        kept = trajectory.extra["osmosis"]["unmatched_sample_reports"]
+        assert len(kept) == len(report.samples)
 
 
 @given(histories)

@@ -70,11 +70,16 @@ def _read_part(raw: object, files: MediaFiles | None) -> tuple[JsonObject, JsonO
     part = cast("Mapping[Any, Any]", raw)
     text = part.get("text")
     if isinstance(text, str) and _has_text_type(part):
-        said = clean({key: value for key, value in part.items() if key not in {"type", "text"}})
-        return _text_part(clean_text(text)), {k: v for k, v in said.items() if v is not None}
+        beside = {key: value for key, value in part.items() if key not in {"type", "text"}}
+        return _text_part(clean_text(text)), _said(beside)
     if (medium := find_medium(part)) is not None:
-        return media_part(medium, files), beside_medium(part)
+        return media_part(medium, files), _said(beside_medium(part))
     return _text_part(compact_json(without_inline_bytes(clean(part)))), {}
+
+
+def _said(beside: Mapping[Any, Any]) -> JsonObject:
+    said = {key: value for key, value in beside.items() if value is not None}
+    return cast("JsonObject", without_inline_bytes(clean(said)))
 
 
 def _has_text_type(part: Mapping[Any, Any]) -> bool:

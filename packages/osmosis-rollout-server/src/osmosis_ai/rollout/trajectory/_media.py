@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean, clean_text, size_note
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean_text, size_note
 from osmosis_ai.rollout.trajectory._models import canonical_audio_type
 
 type MediaFiles = MutableMapping[str, bytes]
@@ -55,8 +55,9 @@ def find_medium(part: Mapping[Any, Any]) -> Medium | None:
     Known are chat completions' `image_url` and `input_audio`, Responses' `input_image`,
     Anthropic's `source` and Strands' `image` blocks.
     """
-    place = part.get(next((key for key in _PLACES if key in part), ""))
-    if isinstance(place, str):
+    key = next((key for key in _PLACES if key in part), "")
+    place = part.get(key)
+    if isinstance(place, str) and key == "image_url":
         medium = _from_url(place)
     elif isinstance(place, Mapping):
         medium = _from_source(
@@ -67,15 +68,14 @@ def find_medium(part: Mapping[Any, Any]) -> Medium | None:
     return medium if medium is not None and medium.media_type in _SUFFIXES else None
 
 
-def beside_medium(part: Mapping[Any, Any]) -> JsonObject:
+def beside_medium(part: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return what a part with a medium says besides it, such as `detail`."""
-    said = {key: value for key, value in part.items() if key not in {"type", *_PLACES}}
+    beside = {key: value for key, value in part.items() if key not in {"type", *_PLACES}}
     place = part.get("image_url")
     if isinstance(place, Mapping):
-        said |= {
-            key: value for key, value in cast("Mapping[Any, Any]", place).items() if key != "url"
-        }
-    return {key: value for key, value in clean(said).items() if value is not None}
+        inner = cast("Mapping[Any, Any]", place)
+        beside |= {key: value for key, value in inner.items() if key != "url"}
+    return beside
 
 
 def media_part(medium: Medium, files: MediaFiles | None) -> JsonObject:

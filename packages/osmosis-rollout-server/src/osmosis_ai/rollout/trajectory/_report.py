@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from osmosis_ai.rollout.trajectory._json import MAX_INT, JsonObject, clean
+from osmosis_ai.rollout.trajectory._json import MAX_INT, JsonObject, clean, clean_members
 from osmosis_ai.rollout.trajectory._models import FinalMetrics
 from osmosis_ai.rollout.trajectory._usage import normal_metrics
 
@@ -121,7 +121,7 @@ def lay_over(report: TrajectoryReport, agent_steps: list[JsonObject]) -> JsonObj
     """
     if len(report.samples) > 1:
         reports = {key: _plain(sample) for key, sample in report.samples.items()}
-        return {"unmatched_sample_reports": reports}
+        return {"unmatched_sample_reports": clean_members(reports)}
     calls = [_plain(call) for call in report.only_sample.llm_call_metrics]
     if len(calls) != len(agent_steps):
         return {"unmatched_llm_call_metrics": calls} if calls else {}
@@ -155,9 +155,10 @@ def final_metrics(
     """
     if totals := _reported_totals(report.only_sample, rollout_id):
         return totals
-    entries: list[JsonObject] = unmatched.get("unmatched_llm_call_metrics") or [
-        step.get("metrics", {}) for step in agent_steps
-    ]
+    if calls := unmatched.get("unmatched_llm_call_metrics"):
+        entries = [normal_metrics(call) or {} for call in calls]
+    else:
+        entries = [step.get("metrics", {}) for step in agent_steps]
     sums = {total: _sum([entry.get(key) for entry in entries]) for total, key in _TOTALS.items()}
     return {total: value for total, value in sums.items() if value is not None}
 
@@ -180,11 +181,8 @@ def _reported_totals(sample: SampleReport, rollout_id: str) -> JsonObject | None
 def _sum(figures: list[Any]) -> int | float | None:
     if not figures or None in figures:
         return None
-    if all(isinstance(figure, int) for figure in figures):
-        total = sum(figures)
-        return total if total <= MAX_INT else None
-    total = math.fsum(figures)
-    return total if math.isfinite(total) else None
+    total: int | float = sum(figures)
+    return total if math.isfinite(total) and total <= MAX_INT else None
 
 
 def _plain(model: BaseModel) -> JsonObject:
