@@ -47,13 +47,8 @@ class Reply:
 
     def __post_init__(self) -> None:
         # The test that wrote the script gets the error, not the server's thread.
-        steps: tuple[object, ...] = self.steps
-        for step in steps:
-            if isinstance(step, dict):
-                json.dumps(step)
-            elif not isinstance(step, bytes | Comment | Pause | Gate | Cut):
-                msg = f"a reply has no steps of type {type(step).__name__}"
-                raise TypeError(msg)
+        for step in self.steps:
+            _check_step(step)
 
     def insert(self, index: int, *steps: Step) -> "Reply":
         """Return this reply with `steps` put in before the step at `index`, as in a list."""
@@ -181,6 +176,14 @@ def unstreamed(reply: Reply, body: bytes) -> Reply:
     rest = [step for step, sent in zip(reply.steps, sends, strict=True) if not sent]
     steps = (*rest[:first], body, *rest[first:])
     return replace(reply, steps=steps, headers={**reply.headers, **_JSON})
+
+
+def _check_step(step: object) -> None:
+    if isinstance(step, dict):
+        json.dumps(step)
+    elif not isinstance(step, bytes | Comment | Pause | Gate | Cut):
+        msg = f"a reply has no steps of type {type(step).__name__}"
+        raise TypeError(msg)
 
 
 def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
