@@ -215,6 +215,13 @@ def demo(session: nox.Session) -> None:
     session.run("python", "tools/demo/run.py", *session.posargs)
 
 
+@nox.session(requires=["dist"], default=False)
+def bench(session: nox.Session) -> None:
+    """Measure agents' rollouts through the server, against what their frameworks cost alone."""
+    install(session, *wheels(*PACKAGES))
+    session.run("python", "tools/bench/agent_rollouts.py", *session.posargs)
+
+
 @nox.session(python=False)
 def summary(session: nox.Session) -> None:
     """Say how many tests this run ran."""
