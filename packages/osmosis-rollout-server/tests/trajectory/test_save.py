@@ -196,10 +196,8 @@ class Hostile(Mapping[str, Any]):
 
 async def test_a_value_that_raises_is_replaced(tmp_path: Path) -> None:
     """One object with an error in it does not cost the document."""
-    result = finished()
-    assert result.sample is not None
     odd = {**QUESTION, "odd": [1, Hostile(ValueError("sek-ret"))]}
-    result.sample.__dict__["trajectory_messages"] = [odd]
+    result = finished(trajectory_messages=[odd])
     await save_trajectory(rollout_id="r-1", result=result, artifact_root=tmp_path)
     (step,) = load(tmp_path / "r-1" / "trajectory.json")["steps"]
     assert step["extra"] == {"odd": [1, "<Hostile>"]}
@@ -211,9 +209,7 @@ async def test_values_that_want_to_stop_the_process_are_a_warning(
 ) -> None:
     """Nothing of a sample can stop the server, its text is not logged, the other file is saved."""
     hostile = Hostile(error)
-    result = finished()
-    assert result.sample is not None
-    result.sample.__dict__["trajectory_messages"] = [{**QUESTION, "odd": hostile}]
+    result = finished(trajectory_messages=[{**QUESTION, "odd": hostile}])
     await save_trajectory(
         rollout_id="r-1", result=result, artifact_root=tmp_path, diagnostics={"n": 1}
     )
