@@ -115,6 +115,14 @@ def test_the_command_refuses_bad_input_with_status_2(tmp_path: Path) -> None:
     assert not run.exists()
 
 
+def test_the_command_explains_itself() -> None:
+    """Its help names the options and the exit status."""
+    done = command("--help")
+    assert done.returncode == 0
+    for word in ("--replay", "--chat-url", "--pass-threshold", "Exit status", "OSMOSIS_API_KEY"):
+        assert word in done.stdout
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_a_missing_extra_is_named_with_its_command(missing: str) -> None:
     """The exact pip line, and status 2."""

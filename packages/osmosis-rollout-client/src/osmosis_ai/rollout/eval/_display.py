@@ -44,12 +44,12 @@ class ProgressDisplay:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("", total=None, summary="starting")
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._console.is_terminal:
+            self._bar.start()
         return self
 
     def __exit__(
@@ -58,7 +58,8 @@ class ProgressDisplay:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def add(self, outcome: Outcome, total: int) -> None:
         """Take note of an outcome, one of `total`."""
