@@ -1,7 +1,10 @@
 """Directories of rollouts, and trees that user code filled with traps."""
 
 import os
-from collections.abc import Callable
+import shutil
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -339,3 +342,52 @@ class TestTrees:
         with pytest.raises(OSError, match="directory"):
             copy_tree(root, "r-1/artifacts", tmp_path / "copies", "run/r-1")
         assert tree(outside) == {"secret"}
+
+
+class TestRaces:
+    """B13: user code may still run while its tree is read and the server's files are written."""
+
+    @pytest.fixture
+    def flipping(self, root: Path, outside: Path) -> Generator[Path]:
+        """A folder with a file, changing places with a link to a forbidden one all the time."""
+        shutil.copytree(outside, outside.with_name("honest"))
+        (outside.with_name("honest") / "secret").write_text("honest")
+        with flip(provision(root, "r-1") / "logs", outside):
+            yield root
+
+    def test_b13_copies_hold_no_outside_file(self, flipping: Path, tmp_path: Path) -> None:
+        """Whatever the moment, what is copied comes from inside of the tree."""
+        for number in range(150):
+            for path in copy_tree(flipping, "r-1/artifacts", tmp_path / "copies", str(number)):
+                assert (tmp_path / "copies" / str(number) / path).read_text() == "honest"
+
+    def test_b13_writes_stay_inside(self, flipping: Path, outside: Path) -> None:
+        """A write ends in the rollout's folder or is an OSError."""
+        for _ in range(150):
+            with suppress(OSError):
+                replace_file(flipping, "r-1", "artifacts/logs/secret", b"ours")
+            assert tree(outside) == {"secret"}
+            assert (outside / "secret").read_text() == "secret"
+
+
+@contextmanager
+def flip(path: Path, outside: Path) -> Generator[None]:
+    """Replace `path` in turn by an honest folder and by a link to `outside`, in a thread."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                shutil.copytree(outside.with_name("honest"), path)
+                shutil.rmtree(path)
+            with suppress(OSError):
+                path.symlink_to(outside)
+                path.unlink()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -121,6 +121,22 @@ class TestResults:
         assert outcome.workflow.sample is not None
         assert outcome.workflow.sample.messages == [ANSWER]
 
+    async def test_output_without_messages_beats_a_source(
+        self,
+        make_backend: MakeBackend,
+        make_request: MakeRequest,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """It does so too when that leaves no sample, which is worth a warning."""
+
+        async def run(ctx: AgentWorkflowContext[Any]) -> AgentWorkflowOutput:
+            register(RolloutSample(messages=[ANSWER]))
+            return AgentWorkflowOutput(metrics={"steps": 1})
+
+        outcome = await make_backend(run).execute(make_request())
+        assert outcome.workflow == ExecutionResult(status=RolloutStatus.SUCCESS)
+        assert "an explicit output beats the registered source" in caplog.text
+
     @pytest.mark.parametrize(
         ("returned", "message"),
         [

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import logging
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -37,6 +38,8 @@ from osmosis_ai.rollout.types.execution import (
     RolloutStatus,
 )
 from osmosis_ai.rollout.types.sample import RolloutSample
+
+_log = logging.getLogger(__name__)
 
 _SHUTDOWN_SECONDS = 5.0
 
@@ -287,6 +290,12 @@ class LocalBackend(ExecutionBackend):
             output = check_output(await workflow.run(context))
             if output is None:
                 return await rollout.collect_sample()
+            if output.messages is None and rollout.context.sample_source is not None:
+                _log.warning(
+                    "Rollout %s has no sample: its output has no messages, and an explicit output "
+                    "beats the registered source.",
+                    request.id,
+                )
             return sample_from_output(output, label=request.label)
 
     async def _grade(
