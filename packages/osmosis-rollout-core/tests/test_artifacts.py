@@ -350,39 +350,47 @@ class TestRaces:
     @pytest.fixture
     def flipping(self, root: Path, outside: Path) -> Generator[Path]:
         """A folder with a file, changing places with a link to a forbidden one all the time."""
-        shutil.copytree(outside, outside.with_name("honest"))
-        (outside.with_name("honest") / "secret").write_text("honest")
         with flip(provision(root, "r-1") / "logs", outside):
             yield root
 
     def test_b13_copies_hold_no_outside_file(self, flipping: Path, tmp_path: Path) -> None:
         """Whatever the moment, what is copied comes from inside of the tree."""
-        for number in range(150):
-            for path in copy_tree(flipping, "r-1/artifacts", tmp_path / "copies", str(number)):
-                assert (tmp_path / "copies" / str(number) / path).read_text() == "honest"
+        copied = 0
+        while copied < 60:
+            for path in copy_tree(flipping, "r-1/artifacts", tmp_path / "copies", str(copied)):
+                assert (tmp_path / "copies" / str(copied) / path).read_text() != "secret"
+                copied += 1
 
     def test_b13_writes_stay_inside(self, flipping: Path, outside: Path) -> None:
         """A write ends in the rollout's folder or is an OSError."""
-        for _ in range(150):
+        written = 0
+        while written < 60:
             with suppress(OSError):
-                replace_file(flipping, "r-1", "artifacts/logs/secret", b"ours")
+                replace_file(flipping, "r-1", "artifacts/logs/secret", b"honest")
+                written += 1
             assert tree(outside) == {"secret"}
             assert (outside / "secret").read_text() == "secret"
 
 
 @contextmanager
 def flip(path: Path, outside: Path) -> Generator[None]:
-    """Replace `path` in turn by an honest folder and by a link to `outside`, in a thread."""
+    """Put in turn an honest folder and a link to `outside` in the place of `path`, in a thread."""
     stop = threading.Event()
+    honest, link = outside.with_name("honest"), outside.with_name("link")
 
     def run() -> None:
         while not stop.is_set():
-            with suppress(OSError):
-                shutil.copytree(outside.with_name("honest"), path)
-                shutil.rmtree(path)
-            with suppress(OSError):
-                path.symlink_to(outside)
-                path.unlink()
+            honest.mkdir(exist_ok=True)
+            (honest / "secret").write_text("honest")
+            with suppress(FileExistsError):
+                link.symlink_to(outside)
+            for other in (honest, link):
+                with suppress(OSError):
+                    other.rename(path)
+                    stop.wait(0.0005)
+                    path.rename(other)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
 
     thread = threading.Thread(target=run)
     thread.start()
