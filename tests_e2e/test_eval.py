@@ -145,6 +145,21 @@ def test_an_interrupt_leaves_no_server_behind(
     assert not is_running(server)
 
 
+def test_an_interrupt_while_the_server_starts(
+    run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy, tmp_path: Path
+) -> None:
+    """One is enough, even though the app never comes up."""
+    started = tmp_path / "started"
+    source = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
+    (tmp_path / "slow.py").write_text(source)
+    process = run_eval.start(dataset({}, {}), "slow.py:app", "--chat-url", policy.url)
+    until(started.exists)
+    process.send_signal(signal.SIGINT)
+    run = run_eval.finish(process)
+    assert run.status == 1
+    assert set(outcomes(run).values()) == {"skipped"}
+
+
 def test_kill_9_leaves_no_server_behind(
     run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy
 ) -> None:

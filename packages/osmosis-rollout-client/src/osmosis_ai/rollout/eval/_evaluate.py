@@ -126,6 +126,7 @@ async def _server(
             artifact_root=files.rollouts.resolve(),
             log=files.server_log,
             server_key=options.server_key,
+            stopped=stopped,
         ) as server,
         _connected(server.url, options.server_key) as client,
     ):

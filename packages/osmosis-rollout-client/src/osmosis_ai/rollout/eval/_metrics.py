@@ -149,7 +149,7 @@ def _distribution(values: list[float]) -> dict[str, float] | None:
         return None
     quantiles = statistics.quantiles(values, n=4, method="inclusive") if values[1:] else values * 3
     return {
-        "mean": statistics.fmean(values),
+        "mean": float(statistics.mean(values)),
         "std": statistics.pstdev(values),
         "min": min(values),
         "p25": quantiles[0],

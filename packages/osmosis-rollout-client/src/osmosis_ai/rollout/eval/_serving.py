@@ -10,9 +10,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from osmosis_ai.rollout.client import RolloutClient, RolloutProtocolError
 from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._running import Stop
 
 # Imports of a user's project can take long; an app that hangs must not hang the run.
 _START_TIMEOUT_SEC = 120.0
@@ -82,7 +84,12 @@ class ServerProcess:
 
 @asynccontextmanager
 async def serving(
-    entrypoint: Entrypoint, *, artifact_root: Path, log: Path, server_key: str | None
+    entrypoint: Entrypoint,
+    *,
+    artifact_root: Path,
+    log: Path,
+    server_key: str | None,
+    stopped: asyncio.Future[Stop],
 ) -> AsyncGenerator[ServerProcess]:
     """Serve an app on a free port of loopback while the context lasts.
 
@@ -91,6 +98,7 @@ async def serving(
         artifact_root: Where the server keeps one folder per rollout.
         log: Where the output of the process goes.
         server_key: The server's own key, or None.
+        stopped: Once it has a result, nobody waits any longer for the app to come up.
 
     Raises:
         EvalError: the app does not come up; the message ends with what the process wrote last.
@@ -105,7 +113,7 @@ async def serving(
         finally:
             os.close(pipe_read)
         try:
-            await _wait_healthy(server, server_key)
+            await _wait_healthy(server, server_key, stopped)
             yield server
         finally:
             await _end(server.process)
@@ -138,15 +146,18 @@ async def _start(
         return ServerProcess(f"http://127.0.0.1:{bound.getsockname()[1]}", process, log)
 
 
-async def _wait_healthy(server: ServerProcess, server_key: str | None) -> None:
+async def _wait_healthy(
+    server: ServerProcess, server_key: str | None, stopped: asyncio.Future[Stop]
+) -> None:
     ended = asyncio.create_task(server.ended())
     healthy = asyncio.create_task(_healthy(server.url, server_key))
+    events: set[asyncio.Future[Any]] = {ended, healthy, stopped}
     try:
-        await asyncio.wait(
-            {ended, healthy}, timeout=_START_TIMEOUT_SEC, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait(events, timeout=_START_TIMEOUT_SEC, return_when=asyncio.FIRST_COMPLETED)
         if healthy.done():
             return healthy.result()
+        if stopped.done():
+            return None
         problem = "the server did not come up in time" if not ended.done() else ended.result()
         msg = f"{problem}; it wrote last ({server.log}):\n{server.last_lines()}"
         raise EvalError(msg)
