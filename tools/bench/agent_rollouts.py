@@ -84,7 +84,9 @@ def strands_app() -> Any:
             )
             await agent.invoke_async()
 
-    return create_rollout_server(backend=LocalBackend(workflow=Adder), configure_logging=False)
+    backend = LocalBackend(workflow=Adder)
+    # A soak looks for what is never freed, so results are not kept for long.
+    return create_rollout_server(backend=backend, configure_logging=False, result_retention_sec=5.0)
 
 
 def serve_rollouts(framework: str) -> None:
