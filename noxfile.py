@@ -11,6 +11,7 @@
 `nox -s "tests-3.13(osmosis-rollout-core)"`. What follows `--` goes to pytest, or to the demo.
 """
 
+import argparse
 import json
 import shutil
 import sys
@@ -36,6 +37,8 @@ PACKAGES = [
     "osmosis-strands",
 ]
 CORE = PACKAGES[0]
+# The packages that bring a framework, by the name that the demo knows them by.
+ADAPTERS = {"strands": "osmosis-strands"}
 
 ROOT = Path(__file__).parent
 DIST = ROOT / "dist"
@@ -211,7 +214,12 @@ def atif(session: nox.Session) -> None:
 @nox.session(requires=["dist"], default=False)
 def demo(session: nox.Session) -> None:
     """Run the main job on real data: a server, an agent with a tool, rewards and trajectories."""
-    install(session, *wheels(*PACKAGES))
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--agent", default="plain")
+    agent = parser.parse_known_args(session.posargs)[0].agent
+    # Frameworks are large: none is installed but the one that is asked for.
+    unused = {name for key, name in ADAPTERS.items() if key != agent}
+    install(session, *wheels(*(name for name in PACKAGES if name not in unused)))
     session.run("python", "tools/demo/run.py", *session.posargs)
 
 

@@ -51,13 +51,18 @@ def calculate(node: ast.AST) -> float:
             raise ValueError(msg)
 
 
+def evaluate(expression: str) -> str:
+    """Return what an expression comes to, as people write it."""
+    tree = ast.parse(f"({expression})", mode="eval")
+    return str(round(calculate(tree), 9)).removesuffix(".0")
+
+
 def run_tool(name: str, arguments: str) -> str:
     """Return the tool's answer; the agent reads its mistakes there too."""
     try:
         if name != "calculator":
             return f"error: there is no tool {name!r}"
-        tree = ast.parse(f"({json.loads(arguments)['expression']})", mode="eval")
-        return str(round(calculate(tree), 9)).removesuffix(".0")
+        return evaluate(json.loads(arguments)["expression"])
     except Exception as error:  # whatever is wrong with the call, the agent is to read it
         return f"error: {type(error).__name__}: {error}"
 
@@ -87,9 +92,16 @@ def as_number(text: str) -> Decimal | None:
     return Decimal(found[1] + found[2].replace(",", "")) if found else None
 
 
+def text_of(content: Any) -> str:
+    """Return what a message says, be its content text or a framework's list of blocks."""
+    if not isinstance(content, list):
+        return str(content)
+    return "\n".join(str(block.get("text", "")) for block in content)
+
+
 class NumberGrader(Grader):
     async def grade(self, ctx: GraderContext) -> None:
-        text = str(ctx.sample.messages[-1].get("content")) if ctx.sample else ""
+        text = text_of(ctx.sample.messages[-1].get("content")) if ctx.sample else ""
         answers = re.findall(r"^A:(.*)$", text, re.MULTILINE)
         answer = as_number(answers[-1]) if answers else None
         ctx.set_reward(float(answer is not None and answer == as_number(ctx.label or "")))

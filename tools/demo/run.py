@@ -1,11 +1,12 @@
 """Evaluate the demo project as a user would, and compare with the published verdicts.
 
-    python tools/demo/run.py [further options of osmosis-rollout eval]
+    python tools/demo/run.py [--agent plain|strands] [further options of osmosis-rollout eval]
 
-Needs the three packages, the client's with its eval extra. The policy is recorded solutions of four
-models, so nothing is downloaded and every run gives the same counts.
+Needs the server and the client with its eval extra, and the adapter of the agent. The policy is
+recorded solutions of four models, so nothing is downloaded and every run gives the same counts.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,12 +17,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DATASET = HERE / "data" / "gsm8k_test_200.jsonl"
 SOLUTIONS = HERE / "data" / "gsm8k_test_200_solutions.jsonl"
+# One project per way of writing the agent.
+PROJECTS = {"plain": "main.py", "strands": "main_strands.py"}
 
 
-def evaluate(run: Path, options: list[str]) -> int:
+def evaluate(project: str, run: Path, options: list[str]) -> int:
     """Run the command and return its exit status."""
     command = [sys.executable, "-m", "osmosis_ai.rollout.eval", "eval"]
-    arguments = [str(DATASET), f"{HERE / 'main.py'}:app", f"--replay={SOLUTIONS}"]
+    arguments = [str(DATASET), f"{HERE / project}:app", f"--replay={SOLUTIONS}"]
     return subprocess.call([*command, *arguments, f"--output={run}", *options])
 
 
@@ -52,8 +55,11 @@ def show_where_to_look(run: Path) -> None:
 
 def main() -> int:
     """Run the demo and return its exit status."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--agent", choices=PROJECTS, default="plain")
+    ours, others = parser.parse_known_args()
     run = ROOT / ".demo" / time.strftime("%Y%m%d-%H%M%S")
-    if status := evaluate(run, sys.argv[1:]):
+    if status := evaluate(PROJECTS[ours.agent], run, others):
         return status
     agreed = compare(run)
     show_where_to_look(run)
