@@ -1,13 +1,15 @@
 """Who may share what, and the order in which things open and close."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from starlette.middleware.base import RequestResponseEndpoint
 
 from osmosis_ai.rollout import (
     AgentWorkflow,
@@ -20,7 +22,7 @@ from osmosis_ai.rollout import (
 )
 from osmosis_ai.rollout.server import create_rollout_server
 
-from .harness import HeldBackend, ScriptedBackend, serving, succeeded
+from .harness import BODY, HeldBackend, ScriptedBackend, serving, succeeded
 
 
 class Echo(AgentWorkflow[AgentWorkflowConfig]):
@@ -181,3 +183,56 @@ async def test_a_backend_that_fails_to_shut_down_holds_nothing_up() -> None:
     async with serving(create_rollout_server(backend=Broken(), lifespan=lifespan)):
         pass
     assert closed.is_set()
+
+
+async def test_a_rollout_outlives_its_request_under_the_users_middleware() -> None:
+    backend = HeldBackend()
+    app = create_rollout_server(backend=backend)
+
+    @app.middleware("http")
+    async def tag(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        answer = await call_next(request)
+        answer.headers["X-Tag"] = "seen"
+        return answer
+
+    async with serving(app) as client:
+        accepted = await client.post("r-1")
+        assert accepted.headers["X-Tag"] == "seen"
+        poll = asyncio.create_task(client.poll("r-1"))
+        await asyncio.sleep(0.1)
+        assert backend.running == {"r-1"}
+        backend.release.set()
+        assert (await poll).json()["status"] == "success"
+
+
+async def test_a_client_that_leaves_while_it_sends_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = HeldBackend()
+    async with serving(create_rollout_server(backend=backend)) as client:
+        _, writer = await asyncio.open_connection("127.0.0.1", client.http.base_url.port)
+        writer.write(b"POST /rollout HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.1)
+        health = (await client.http.get("/health")).json()
+    assert health["lifecycle"]["active_rollouts"] == 0
+    assert backend.requests == []
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_client_that_leaves_after_its_request_loses_nothing() -> None:
+    backend = HeldBackend()
+    body = json.dumps({**BODY, "rollout_id": "r-1"}).encode()
+    head = f"POST /rollout HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with serving(create_rollout_server(backend=backend)) as client:
+        _, writer = await asyncio.open_connection("127.0.0.1", client.http.base_url.port)
+        writer.write(head + body)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        await client.until("r-1", "queued")
+        backend.release.set()
+        await client.until("r-1", "success")

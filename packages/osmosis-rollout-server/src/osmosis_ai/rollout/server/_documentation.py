@@ -155,11 +155,14 @@ def _init_schema() -> dict[str, Any]:
 
 def _cancel_schema() -> dict[str, Any]:
     ids = {"type": "array", "items": _SEGMENT}
+    prefix = {"type": "string", "minLength": 1}
+    nothing: dict[str, Any] = {"type": "null"}
+    unset = {"ids": nothing, "prefix": nothing, "all": {"const": False}}
+    chosen = {"ids": ids, "prefix": prefix, "all": {"const": True}}
     return {
         "type": "object",
         "oneOf": [
-            {"required": ["ids"], "properties": {"ids": ids}},
-            {"required": ["prefix"], "properties": {"prefix": {"type": "string", "minLength": 1}}},
-            {"required": ["all"], "properties": {"all": {"const": True}}},
+            {"required": [name], "properties": {**unset, name: schema}}
+            for name, schema in chosen.items()
         ],
     }
