@@ -112,9 +112,10 @@ def pyright_config(folder: Path) -> Path:
     sources = [str(top / f"packages/{name}/src") for name in PACKAGES]
     tests = [str(top / f"packages/{name}/tests") for name in PACKAGES]
     others = [str(top / name) for name in ("noxfile.py", "tools", "tests_e2e")]
-    # A conftest.py makes the helpers beside it importable.
+    # A conftest.py makes the helpers beside it importable, and the demo is a project of its own.
     helpers = [
-        path.parent.relative_to(ROOT) for path in ROOT.glob("packages/*/tests/**/conftest.py")
+        Path("tools/demo"),
+        *(path.parent.relative_to(ROOT) for path in ROOT.glob("packages/*/tests/**/conftest.py")),
     ]
     settings = {
         "include": [*sources, *tests, *others],

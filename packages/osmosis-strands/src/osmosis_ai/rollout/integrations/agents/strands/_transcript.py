@@ -68,9 +68,10 @@ class Transcript(HookProvider):
 
     def _after_invocation(self, event: AfterInvocationEvent) -> None:
         held = event.agent.messages
-        held[:] = [message for message in held if message is not self._notice]
+        if self._notice is not None:
+            held[:] = [message for message in held if message is not self._notice]
+            self._notice = None
         self._removed = self._vanished(held)
-        self._notice = None
         self._is_running = False
 
 
