@@ -56,6 +56,10 @@ def options(tmp_path: Path, **changes: Any) -> EvalOptions:
         ({"chat_url": "http://127.0.0.1:9/v1"}, "give the policy"),
         ({"attempts": 0}, "at least 1"),
         ({"concurrency": 0}, "at least 1"),
+        ({"url": "nonsense"}, "--url must be an http:// or https:// URL"),
+        ({"replay": None, "chat_url": "localhost:8080"}, "--chat-url must be an http://"),
+        ({"server_key": "k\n"}, "the rollout server's key must be usable in a header"),
+        ({"chat_key": "ключ"}, "the policy's key must be usable in a header"),
     ],
 )
 def test_options_that_do_not_fit_together(
@@ -75,8 +79,6 @@ def test_options_that_do_not_fit_together(
         ({"attempts": 3}, "the file holds 2: small, large"),
         ({"output": Path(__file__).parent}, "is not empty"),
         ({"output": Path(__file__)}, "cannot be written"),
-        ({"url": "nonsense"}, "http"),
-        ({"server_key": "k\n"}, "api_key must be usable"),
         ({}, "no answer from the rollout server to GET /health"),
     ],
 )

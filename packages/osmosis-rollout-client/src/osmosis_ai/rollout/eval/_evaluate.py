@@ -113,7 +113,7 @@ async def _server(
 ) -> AsyncGenerator[RolloutClient]:
     """Connect to the server that is there, or to one that is started for the run."""
     if entrypoint is None:
-        async with _connected(options.url or "", options.server_key) as client:
+        async with RolloutClient(url=options.url or "", api_key=options.server_key) as client:
             try:
                 await client.health()
             except RolloutProtocolError as error:
@@ -128,7 +128,7 @@ async def _server(
             server_key=options.server_key,
             stopped=stopped,
         ) as server,
-        _connected(server.url, options.server_key) as client,
+        RolloutClient(url=server.url, api_key=options.server_key) as client,
     ):
 
         async def watch() -> None:
@@ -142,13 +142,6 @@ async def _server(
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-
-
-def _connected(url: str, server_key: str | None) -> RolloutClient:
-    try:
-        return RolloutClient(url=url, api_key=server_key)
-    except ValueError as error:
-        raise EvalError(str(error)) from None
 
 
 def _stop(stopped: asyncio.Future[Stop], stop: Stop) -> None:

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.types.protocol import ApiKey, HttpUrl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +57,19 @@ class EvalOptions:
         if self.concurrency < 1 or (self.attempts is not None and self.attempts < 1):
             msg = "concurrency and attempts must be at least 1"
             raise EvalError(msg)
+        _check("--url", self.url, HttpUrl)
+        _check("--chat-url", self.chat_url, HttpUrl)
+        _check("the rollout server's key", self.server_key, ApiKey)
+        _check("the policy's key", self.chat_key, ApiKey)
+
+
+def _check(name: str, value: str | None, kind: Any) -> None:
+    if value is None:
+        return
+    try:
+        TypeAdapter[str](kind).validate_python(value)
+    except ValidationError as error:
+        # The value may be a key, or hold one: only what is wrong with it is told.
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        msg = f"{name} {problem}"
+        raise EvalError(msg) from None
