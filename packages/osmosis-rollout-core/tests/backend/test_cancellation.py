@@ -124,6 +124,7 @@ class TestCancelRollouts:
         assert set(backend.cancel_rollouts(all=True).values()) == {"cancelled_running"}
         for outcome in await asyncio.gather(*tasks):
             assert outcome.result.status is RolloutStatus.CANCELLED
+            assert outcome.result.origin == "cancelled"
             assert outcome.result.sample is None or outcome.result.sample.reward is None
         assert load(backend) == IDLE
 

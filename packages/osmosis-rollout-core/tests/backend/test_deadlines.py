@@ -68,6 +68,7 @@ def timed_out(result: ExecutionResult, message: str) -> bool:
     return (
         result.status is RolloutStatus.FAILURE
         and result.err_category == "timeout"
+        and (result.origin, result.retryable) == ("deadline", True)
         and (result.err_message or "").startswith(message)
         and (result.sample is None or result.sample.reward is None)
     )

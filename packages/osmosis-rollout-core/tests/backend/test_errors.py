@@ -6,9 +6,10 @@ import json
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from osmosis_ai.rollout.agent_workflow import ToolError
 from osmosis_ai.rollout.backend.errors import error_category, error_message, failure
 from osmosis_ai.rollout.policy import PolicyError
-from osmosis_ai.rollout.types import RolloutStatus
+from osmosis_ai.rollout.types import RolloutErrorOrigin, RolloutStatus
 
 
 def caused(error: BaseException, cause: BaseException) -> BaseException:
@@ -94,6 +95,29 @@ def test_message(error: BaseException, message: str) -> None:
     assert error_message(error) == message
 
 
+@pytest.mark.parametrize(
+    ("error", "origin", "retryable"),
+    [
+        (RuntimeError("r"), "grader", False),
+        (ValueError("v"), "grader", False),
+        (TimeoutError("a socket"), "grader", True),
+        (ConnectionResetError(), "grader", True),
+        (PolicyError("cut stream"), "policy_endpoint", True),
+        (PolicyError("bad role", status=400), "policy_endpoint", False),
+        (caused(RuntimeError("f"), PolicyError("down", status=502)), "policy_endpoint", True),
+        (ToolError("search"), "tool", False),
+        (caused(ToolError("search"), TimeoutError()), "tool", True),
+        (ExceptionGroup("g", [caused(RuntimeError("r"), ToolError("search"))]), "tool", False),
+        (caused(ToolError("sub-agent"), PolicyError("down")), "policy_endpoint", True),
+    ],
+    ids=repr,
+)
+def test_origin(error: BaseException, origin: str, retryable: bool) -> None:
+    """The endpoint is told from a tool, and both from the phase that they failed."""
+    result = failure(error, phase=RolloutErrorOrigin.GRADER)
+    assert (result.origin, result.retryable) == (origin, retryable)
+
+
 def test_chains_that_bite_their_tail() -> None:
     """A cause chain may be a cycle."""
     first, second = RuntimeError("first"), RuntimeError("second")
@@ -108,3 +132,4 @@ def test_failure() -> None:
     assert result.err_message == "the policy endpoint answered 500: down"
     assert result.err_category == "http_error"
     assert result.sample is None
+    assert failure(RuntimeError()).origin is RolloutErrorOrigin.WORKFLOW

@@ -37,25 +37,26 @@ class TestWhen:
     """Who is graded."""
 
     @pytest.mark.parametrize(
-        ("fields", "graded"),
+        ("fields", "skipped"),
         [
-            ({"label": "4"}, True),
-            ({"label": ""}, True),
-            ({"label": None}, False),
-            ({"label": None, "metadata": {}}, True),
-            ({"label": "4", "grade": False}, False),
+            ({"label": "4"}, None),
+            ({"label": ""}, None),
+            ({"label": None}, "the request has neither a label nor metadata"),
+            ({"label": None, "metadata": {}}, None),
+            ({"label": "4", "grade": False}, "the request asked for no grading"),
         ],
     )
     async def test_label_or_metadata(
         self,
         fields: dict[str, Any],
-        graded: bool,
+        skipped: str | None,
         make_backend: MakeBackend,
         make_request: MakeRequest,
     ) -> None:
         """Grading takes something to grade by, an empty string or object included."""
         outcome = await make_backend(answer, full_marks).execute(make_request(**fields))
-        assert (outcome.grader is not None) == graded
+        assert (outcome.grader is None) == (skipped is not None)
+        assert outcome.grading_skipped == skipped
         assert outcome.result.status is RolloutStatus.SUCCESS
 
     async def test_failed_workflows_are_not(
@@ -206,6 +207,7 @@ class TestVerdict:
         assert outcome.result.status is RolloutStatus.FAILURE
         assert "no reward" in (outcome.result.err_message or "")
         ungraded = await make_backend(run).execute(make_request("r-2"))
+        assert ungraded.grading_skipped == "the backend has no grader"
         assert ungraded.result.status is RolloutStatus.SUCCESS
         assert ungraded.result.sample is not None
         assert ungraded.result.sample.reward is None

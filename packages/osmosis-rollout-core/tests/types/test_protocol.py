@@ -209,6 +209,9 @@ def test_callback_bodies_have_their_keys() -> None:
         "extra_fields",
         "err_message",
         "err_category",
+        "origin",
+        "retryable",
+        "omitted",
     ]
     graded = GraderCompleteRequest.model_validate({"status": "failure", "rollout_id": "r-1"})
     assert list(graded.model_dump()) == [
@@ -217,6 +220,10 @@ def test_callback_bodies_have_their_keys() -> None:
         "sample",
         "err_message",
         "err_category",
+        "origin",
+        "retryable",
+        "grading_skipped",
+        "omitted",
     ]
     with pytest.raises(ValidationError):
         GraderCompleteRequest.model_validate({"status": "cancelled", "rollout_id": "r-1"})

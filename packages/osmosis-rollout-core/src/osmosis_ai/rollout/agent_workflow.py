@@ -8,6 +8,13 @@ from osmosis_ai.rollout.types.config import AgentWorkflowConfig
 from osmosis_ai.rollout.types.output import AgentWorkflowOutput
 
 
+class ToolError(Exception):
+    """A tool failed, rather than the agent around it: `raise ToolError("search") from error`.
+
+    It changes nothing but the failure's `origin`.
+    """
+
+
 class AgentWorkflow[TConfig: AgentWorkflowConfig](ABC):
     """What the agent does with a prompt before the grader scores it.
 

@@ -19,6 +19,7 @@ from osmosis_ai.rollout.types.execution import (
     ExecutionRequest,
     ExecutionResult,
     RolloutErrorCategory,
+    RolloutErrorOrigin,
     RolloutStatus,
 )
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -119,12 +120,14 @@ class Rollout:
                 status=RolloutStatus.CANCELLED,
                 sample=sample,
                 err_message="the rollout was cancelled",
+                origin=RolloutErrorOrigin.CANCELLED,
+                retryable=False,
             )
         if isinstance(ending, Raised):
             _log.warning(
                 "The %s of rollout %s failed.", phase, self.request.id, exc_info=ending.error
             )
-            return failure(ending.error, sample=sample)
+            return failure(ending.error, phase=RolloutErrorOrigin(phase), sample=sample)
         message = f"{phase} exceeded its {limit:.10g}s deadline"
         if phase == "workflow" and self.queued_seconds >= _NOTABLE_QUEUE_SECONDS:
             message += f", {self.queued_seconds:.1f}s of it in the queue"
@@ -133,6 +136,8 @@ class Rollout:
             sample=sample,
             err_message=message,
             err_category=RolloutErrorCategory.TIMEOUT,
+            origin=RolloutErrorOrigin.DEADLINE,
+            retryable=True,
         )
 
 

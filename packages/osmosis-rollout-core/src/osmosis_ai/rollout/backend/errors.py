@@ -4,18 +4,30 @@ from collections import deque
 from collections.abc import Iterator
 from typing import cast
 
+from osmosis_ai.rollout.agent_workflow import ToolError
 from osmosis_ai.rollout.policy import PolicyError
-from osmosis_ai.rollout.types.execution import ExecutionResult, RolloutErrorCategory, RolloutStatus
+from osmosis_ai.rollout.types.execution import (
+    ExecutionResult,
+    RolloutErrorCategory,
+    RolloutErrorOrigin,
+    RolloutStatus,
+)
 from osmosis_ai.rollout.types.sample import RolloutSample
 
 _KNOWN = (PolicyError, TimeoutError, ValueError, TypeError, AssertionError)
 
 
-def failure(error: BaseException, *, sample: RolloutSample | None = None) -> ExecutionResult:
+def failure(
+    error: BaseException,
+    *,
+    phase: RolloutErrorOrigin = RolloutErrorOrigin.WORKFLOW,
+    sample: RolloutSample | None = None,
+) -> ExecutionResult:
     """Return the result of a phase that ended with `error`.
 
     Args:
         error: What was raised.
+        phase: Where it came from unless the error itself tells: the workflow or the grader.
         sample: What there is of the conversation; it must carry no reward.
     """
     return ExecutionResult(
@@ -23,6 +35,8 @@ def failure(error: BaseException, *, sample: RolloutSample | None = None) -> Exe
         sample=sample,
         err_message=error_message(error),
         err_category=error_category(error),
+        origin=_origin(error) or phase,
+        retryable=_may_pass(_deciding(error)),
     )
 
 
@@ -43,6 +57,19 @@ def error_category(error: BaseException) -> RolloutErrorCategory:
             return RolloutErrorCategory.VALIDATION_ERROR
         case _:
             return RolloutErrorCategory.AGENT_ERROR
+
+
+def _origin(error: BaseException) -> RolloutErrorOrigin | None:
+    if isinstance(_deciding(error), PolicyError):
+        return RolloutErrorOrigin.POLICY_ENDPOINT
+    by_tool = any(isinstance(link, ToolError) for link in _unwrapped(error))
+    return RolloutErrorOrigin.TOOL if by_tool else None
+
+
+def _may_pass(deciding: BaseException) -> bool:
+    if isinstance(deciding, PolicyError):
+        return deciding.is_endpoint_failure
+    return isinstance(deciding, TimeoutError | ConnectionError)
 
 
 def error_message(error: BaseException) -> str:

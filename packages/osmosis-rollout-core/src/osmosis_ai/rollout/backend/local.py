@@ -24,6 +24,7 @@ from osmosis_ai.rollout.backend.validation import (
     check_output,
     sample_from_output,
     unrewarded,
+    why_not_graded,
 )
 from osmosis_ai.rollout.context import (
     AgentWorkflowContext,
@@ -35,6 +36,7 @@ from osmosis_ai.rollout.types.execution import (
     ExecutionOutcome,
     ExecutionRequest,
     ExecutionResult,
+    RolloutErrorOrigin,
     RolloutStatus,
 )
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -118,8 +120,12 @@ class LocalBackend(ExecutionBackend):
         """
         async with self._admitted(request) as rollout:
             workflow = await self._work(rollout)
-            if self._grader is None or not _is_gradable(request, workflow):
+            if workflow.status is not RolloutStatus.SUCCESS:
                 return ExecutionOutcome(workflow=workflow)
+            reason = why_not_graded(request)
+            if self._grader is None or reason is not None:
+                reason = reason or "the backend has no grader"
+                return ExecutionOutcome(workflow=workflow, grading_skipped=reason)
             rollout.change_to(RolloutStatus.GRADING, workflow)
             grader = await self._grade(rollout, workflow.sample, self._grader)
             return ExecutionOutcome(workflow=workflow, grader=grader)
@@ -152,7 +158,7 @@ class LocalBackend(ExecutionBackend):
         sample = None if result.sample is None else unrewarded(result.sample)
         if result.status is not RolloutStatus.SUCCESS:
             msg = f"the workflow ended in {result.status}: there is nothing to grade"
-            return failure(ValueError(msg), sample=sample)
+            return failure(ValueError(msg), phase=RolloutErrorOrigin.GRADER, sample=sample)
         with self._registered(request) as rollout:
             rollout.change_to(RolloutStatus.GRADING, result)
             rollout.artifacts_dir = await self._artifact_dirs.provide(request.id, fresh=False)
@@ -329,14 +335,6 @@ class LocalBackend(ExecutionBackend):
             )
             returned = await grader(copy.deepcopy(self._grader_config)).grade(context)
             return check_graded(context.sample, returned)
-
-
-def _is_gradable(request: ExecutionRequest, workflow: ExecutionResult) -> bool:
-    return (
-        request.grade
-        and workflow.status is RolloutStatus.SUCCESS
-        and (request.label is not None or request.metadata is not None)
-    )
 
 
 def _max_concurrent(config: AgentWorkflowConfig | GraderConfig | None) -> int | None:

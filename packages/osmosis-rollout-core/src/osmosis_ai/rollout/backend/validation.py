@@ -3,6 +3,7 @@
 import copy
 import logging
 
+from osmosis_ai.rollout.types.execution import ExecutionRequest
 from osmosis_ai.rollout.types.messages import Messages
 from osmosis_ai.rollout.types.output import AgentWorkflowOutput
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -54,6 +55,15 @@ def unrewarded(sample: object) -> RolloutSample:
         msg = f"the sample source returned {type(sample).__name__}, expected a RolloutSample"
         raise TypeError(msg)
     return sample if sample.reward is None else sample.model_copy(update={"reward": None})
+
+
+def why_not_graded(request: ExecutionRequest) -> str | None:
+    """Return why a sample of this request is not to be graded; None when it is."""
+    if not request.grade:
+        return "the request asked for no grading"
+    if request.label is None and request.metadata is None:
+        return "the request has neither a label nor metadata"
+    return None
 
 
 def check_graded(sample: object, returned: object) -> RolloutSample:

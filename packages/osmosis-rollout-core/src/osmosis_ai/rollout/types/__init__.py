@@ -11,6 +11,7 @@ from osmosis_ai.rollout.types.execution import (
     ExecutionRequest,
     ExecutionResult,
     RolloutErrorCategory,
+    RolloutErrorOrigin,
     RolloutStatus,
 )
 from osmosis_ai.rollout.types.json_safety import json_safe
@@ -52,6 +53,7 @@ __all__ = [
     "PathSegment",
     "RolloutCompleteRequest",
     "RolloutErrorCategory",
+    "RolloutErrorOrigin",
     "RolloutInitRequest",
     "RolloutInitResponse",
     "RolloutResultResponse",

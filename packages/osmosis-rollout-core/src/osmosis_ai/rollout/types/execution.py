@@ -42,6 +42,20 @@ class RolloutErrorCategory(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
+class RolloutErrorOrigin(StrEnum):
+    """Where a failure came from; `RolloutErrorCategory` says what kind it was."""
+
+    POLICY_ENDPOINT = "policy_endpoint"
+    TOOL = "tool"
+    WORKFLOW = "workflow"
+    GRADER = "grader"
+    DEADLINE = "deadline"
+    """The rollout's own budget ran out; a timeout inside of user code is the code's."""
+    CANCELLED = "cancelled"
+    INFRASTRUCTURE = "infrastructure"
+    """The server or its backend: a crash, a shutdown, a client that stopped to poll."""
+
+
 class ExecutionRequest(BaseModel):
     """One rollout for a backend to execute.
 
@@ -76,6 +90,8 @@ class ExecutionResult(BaseModel):
         err_message: What went wrong, for people.
         err_category: What kind of failure it was.
         extra_fields: The backend's diagnostics; they are archived and never sent to a trainer.
+        origin: Where a failure came from.
+        retryable: Whether the same rollout may well succeed when it is sent again.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
@@ -85,6 +101,8 @@ class ExecutionResult(BaseModel):
     err_message: str | None = None
     err_category: RolloutErrorCategory | None = None
     extra_fields: dict[str, Any] | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
 
 
 class ExecutionOutcome(BaseModel):
@@ -93,10 +111,12 @@ class ExecutionOutcome(BaseModel):
     Attributes:
         workflow: The workflow's result.
         grader: The grader's result; None when there was no grading.
+        grading_skipped: Why a workflow that succeeded was not graded.
     """
 
     workflow: ExecutionResult
     grader: ExecutionResult | None = None
+    grading_skipped: str | None = None
 
     @property
     def result(self) -> ExecutionResult:

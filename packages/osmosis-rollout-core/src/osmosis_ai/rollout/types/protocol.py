@@ -7,7 +7,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from osmosis_ai.rollout.types.execution import RolloutErrorCategory, RolloutStatus
+from osmosis_ai.rollout.types.execution import (
+    RolloutErrorCategory,
+    RolloutErrorOrigin,
+    RolloutStatus,
+)
 from osmosis_ai.rollout.types.messages import Messages
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.types.segment import PathSegment
@@ -109,13 +113,29 @@ class RolloutInitResponse(_WireModel):
 
 
 class RolloutResultResponse(_WireModel):
-    """Answer to `GET /rollout/{id}/result`; while in progress it holds only the status."""
+    """Answer to `GET /rollout/{id}/result`; while in progress it holds only the status.
+
+    Attributes:
+        rollout_id: The rollout's id.
+        status: Where the rollout stands.
+        sample: The sample of a workflow that succeeded.
+        err_message: What went wrong, for people.
+        err_category: What kind of failure it was.
+        origin: Where the failure came from.
+        retryable: Whether the same rollout may well succeed when it is sent again.
+        grading_skipped: Why a workflow that succeeded was not graded.
+        omitted: The fields that were left out, or cut, because they cannot be sent.
+    """
 
     rollout_id: str
     status: RolloutStatus
     sample: RolloutSample | None = None
     err_message: str | None = None
     err_category: RolloutErrorCategory | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
+    grading_skipped: str | None = None
+    omitted: list[str] | None = None
 
 
 class RolloutStatusResponse(_WireModel):
@@ -166,20 +186,50 @@ class GraderStatus(StrEnum):
 
 
 class RolloutCompleteRequest(_WireModel):
-    """Body of the completion callback: the workflow's phase has ended."""
+    """Body of the completion callback: the workflow's phase has ended.
+
+    Attributes:
+        status: How it ended: success, failure or cancelled.
+        rollout_id: The rollout's id.
+        extra_fields: None.
+        err_message: What went wrong, for people.
+        err_category: What kind of failure it was.
+        origin: Where the failure came from.
+        retryable: Whether the same rollout may well succeed when it is sent again.
+        omitted: The fields that were cut because they cannot be sent.
+    """
 
     status: RolloutStatus
     rollout_id: str
     extra_fields: dict[str, Any] | None = None
     err_message: str | None = None
     err_category: RolloutErrorCategory | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
+    omitted: list[str] | None = None
 
 
 class GraderCompleteRequest(_WireModel):
-    """Body of the grader callback: the rollout's sample and reward, or why there is none."""
+    """Body of the grader callback: the rollout's sample and reward, or why there is none.
+
+    Attributes:
+        status: Whether there is a graded sample.
+        rollout_id: The rollout's id.
+        sample: The sample; None if the workflow failed, or nothing was graded.
+        err_message: What went wrong, or why nothing was graded, for people.
+        err_category: What kind of failure it was.
+        origin: Where the failure came from.
+        retryable: Whether the same rollout may well succeed when it is sent again.
+        grading_skipped: Why a workflow that succeeded was not graded.
+        omitted: The fields that were left out, or cut, because they cannot be sent.
+    """
 
     status: GraderStatus
     rollout_id: str
     sample: RolloutSample | None = None
     err_message: str | None = None
     err_category: RolloutErrorCategory | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
+    grading_skipped: str | None = None
+    omitted: list[str] | None = None
