@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from osmosis_ai.rollout._calls import PolicyCalls
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig
 from osmosis_ai.rollout.types.messages import MessageDict
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -37,12 +38,14 @@ class RolloutContext:
         api_key: Bearer for the endpoint; None sends none.
         rollout_id: The rollout's id.
         sample_source: What tells the conversation when the workflow returns None.
+        policy_calls: What `PolicyClient` has been told by this rollout's policy.
     """
 
     chat_completions_url: str = ""
     api_key: str | None = field(default=None, repr=False)
     rollout_id: str = ""
     sample_source: SampleSource | None = None
+    policy_calls: PolicyCalls = field(default_factory=PolicyCalls, init=False, repr=False)
     _entered: list[Token["RolloutContext | None"]] = field(
         default_factory=list[Token["RolloutContext | None"]], init=False, repr=False
     )

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 # How long a source may take to tell what there is of the conversation after a failure.
 _PARTIAL_SECONDS = 2.0
+# From here on looking at every message takes milliseconds.
+_LONG_CONVERSATION = 1000
 # From this on, a deadline's message says how much of it was spent in the queue.
 _NOTABLE_QUEUE_SECONDS = 0.1
 
@@ -87,7 +89,28 @@ class Rollout:
         """Ask the registered source; None when there is none."""
         with self.context as context:
             source = context.sample_source
-            return None if source is None else unrewarded(await source.get_sample())
+            if source is None:
+                return None
+            return await self.with_telemetry(unrewarded(await source.get_sample()))
+
+    async def with_telemetry(self, sample: RolloutSample) -> RolloutSample:
+        """Return the sample with what the policy's calls told, in the copy for the archive."""
+        calls, messages = self.context.policy_calls, sample.trajectory_messages
+        if not calls or not messages:
+            return sample
+        try:
+            if len(messages) > _LONG_CONVERSATION:
+                annotated = await asyncio.to_thread(calls.annotate, messages, self.request.prompt)
+            else:
+                annotated = calls.annotate(messages, self.request.prompt)
+        except Exception as error:  # the messages' own values may raise anything
+            _log.warning(
+                "Rollout %s: what its calls told is not archived, its messages cannot be read: %s.",
+                self.request.id,
+                type(error).__name__,
+            )
+            return sample
+        return sample.model_copy(update={"trajectory_messages": annotated})
 
     async def partial_sample(self) -> RolloutSample | None:
         """Return what a workflow that did not succeed left at its source, if it tells in time."""

@@ -302,7 +302,8 @@ class LocalBackend(ExecutionBackend):
                     "beats the registered source.",
                     request.id,
                 )
-            return sample_from_output(output, label=request.label)
+            sample = sample_from_output(output, label=request.label)
+            return None if sample is None else await rollout.with_telemetry(sample)
 
     async def _grade(
         self, rollout: Rollout, sample: RolloutSample | None, grader: _GraderFactory

@@ -1,9 +1,10 @@
 """The policy client."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from osmosis_ai.rollout._calls import place_after
 from osmosis_ai.rollout.context import get_rollout_context
 from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
 
@@ -68,8 +69,12 @@ class PolicyClient:
         # Here, so that importing the client costs no HTTP stack.
         from osmosis_ai.rollout.policy._exchange import exchange
 
-        async with aclosing(exchange(*self._address(), messages, tools, params)) as items:
+        url, api_key = self._address()
+        record = _recorder(url, messages)
+        async with aclosing(exchange(url, api_key, messages, tools, params)) as items:
             async for item in items:
+                if isinstance(item, PolicyReply):
+                    record(item)
                 yield item
 
     def _address(self) -> tuple[str, str | None]:
@@ -84,3 +89,14 @@ class PolicyClient:
             )
             raise RuntimeError(msg)
         return context.chat_completions_url, self._api_key or context.api_key
+
+
+def _recorder(url: str, messages: Sequence[Mapping[str, Any]]) -> Callable[[PolicyReply], None]:
+    """Return what notes the reply to `messages` in the rollout whose policy is at `url`."""
+    context = get_rollout_context()
+    if context is None or context.chat_completions_url != url:
+        return lambda _: None
+    calls = context.policy_calls
+    # Before the call: until its answer comes, user code may change the conversation.
+    place = place_after(messages)
+    return lambda reply: calls.record(place, reply.message, reply.telemetry)

@@ -97,6 +97,12 @@ class PolicyReply:
         when the endpoint gave them. `PolicyClient` leaves them out of what it sends, so annotated
         messages can stand in a conversation.
         """
+        own = {key: value for key, value in self.telemetry.items() if key in ANNOTATION_KEYS}
+        return {**self.message, **own}
+
+    @property
+    def telemetry(self) -> dict[str, Any]:
+        """What is known of the call besides its message, by the keys that archives understand."""
         known = {
             "model": self.model,
             "usage": self.usage,
@@ -104,5 +110,7 @@ class PolicyReply:
             "prompt_token_ids": self.prompt_token_ids,
             "token_ids": self.token_ids,
             "logprobs": self.logprobs,
+            "finish_reason": self.finish_reason,
+            "truncated": self.truncated or None,
         }
-        return {**self.message, **{key: value for key, value in known.items() if value is not None}}
+        return {key: value for key, value in known.items() if value is not None}
