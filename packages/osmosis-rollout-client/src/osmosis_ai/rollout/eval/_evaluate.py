@@ -5,7 +5,7 @@ import secrets
 import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from osmosis_ai.rollout.eval._files import RunFiles
 from osmosis_ai.rollout.eval._metrics import Tally
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus, jobs_of
-from osmosis_ai.rollout.eval._policies import policy_attempts
+from osmosis_ai.rollout.eval._policies import attempts_of, policy_of, started
 from osmosis_ai.rollout.eval._running import Stop, run_jobs
 from osmosis_ai.rollout.eval._serving import Entrypoint, serving
 
@@ -61,7 +61,10 @@ async def evaluate(options: EvalOptions, on_outcome: Listener) -> RunReport:
     """
     entrypoint = Entrypoint.parse(options.entrypoint) if options.entrypoint else None
     rows = sum(1 for _ in read_dataset(options.dataset))
-    with policy_attempts(options) as attempts, RunFiles(options.output) as files:
+    async with AsyncExitStack() as stack:
+        policy = await stack.enter_async_context(started(policy_of(options)))
+        attempts = attempts_of(policy, options.attempts)
+        files = stack.enter_context(RunFiles(options.output))
         tally, total = Tally(attempts), rows * len(attempts)
 
         def record(outcome: Outcome) -> None:
@@ -73,7 +76,7 @@ async def evaluate(options: EvalOptions, on_outcome: Listener) -> RunReport:
         jobs = jobs_of(read_dataset(options.dataset), attempts, run_id=secrets.token_hex(4))
         with _stopped_by_signals(stopped):
             async with _server(options, entrypoint, files, stopped) as client:
-                executor = Executor(client, options)
+                executor = Executor(client, policy, options)
                 await run_jobs(
                     jobs,
                     executor.execute,

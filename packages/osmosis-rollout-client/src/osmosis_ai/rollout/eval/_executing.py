@@ -1,7 +1,7 @@
 """One job, run by a rollout server."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from osmosis_ai.rollout.client import (
     RolloutAdmissionTimeoutError,
@@ -10,6 +10,7 @@ from osmosis_ai.rollout.client import (
 )
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Job, Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._policy import Policy
 from osmosis_ai.rollout.types import RolloutResultResponse
 
 
@@ -18,17 +19,19 @@ class Executor:
     """Runs jobs on one server."""
 
     client: RolloutClient
+    policy: Policy
     options: EvalOptions
 
     async def execute(self, job: Job) -> Outcome:
         """Run one job and return how it ended; a server that fails is a failure of the job."""
+        endpoint = self.policy.endpoint(job)
         began = time.monotonic()
         try:
             result = await self.client.run_rollout(
                 job.row.prompt,
-                job.attempt.chat_url,
+                endpoint.url,
                 job.rollout_id,
-                llm_api_key=self.options.chat_key,
+                llm_api_key=endpoint.key,
                 label=job.row.label,
                 metadata=job.row.metadata,
                 agent_timeout_sec=self.options.agent_timeout_sec,
@@ -36,10 +39,13 @@ class Executor:
             )
         except (RolloutAdmissionTimeoutError, RolloutProtocolError) as error:
             duration_sec = time.monotonic() - began
-            return Outcome.without_result(
+            outcome = Outcome.without_result(
                 job, OutcomeStatus.FAILURE, str(error), duration_sec=duration_sec
             )
-        return self._outcome(job, result, time.monotonic() - began)
+            return replace(outcome, policy=self.policy.report(job, None))
+        outcome = self._outcome(job, result, time.monotonic() - began)
+        messages = result.sample.messages if result.sample else None
+        return replace(outcome, policy=self.policy.report(job, messages))
 
     def _outcome(self, job: Job, result: RolloutResultResponse, duration_sec: float) -> Outcome:
         status = OutcomeStatus(result.status.value)

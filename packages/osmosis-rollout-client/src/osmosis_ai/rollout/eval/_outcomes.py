@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from osmosis_ai.rollout.eval._dataset import DatasetRow
 
@@ -23,12 +24,10 @@ class Attempt:
     Attributes:
         number: Counted from 1.
         model: The recorded model that answers, or None where the attempts are alike.
-        chat_url: Base URL of the policy's endpoint.
     """
 
     number: int
     model: str | None
-    chat_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,7 @@ class Outcome:
         err_message: What went wrong, if something did.
         err_category: What kind of failure it was, in the server's terms.
         duration_sec: From the request to the result, in seconds; None for what never started.
+        policy: What the policy reported of the rollout, or None.
     """
 
     row: int
@@ -69,6 +69,7 @@ class Outcome:
     err_message: str | None = None
     err_category: str | None = None
     duration_sec: float | None = None
+    policy: dict[str, Any] | None = None
 
     @classmethod
     def without_result(
