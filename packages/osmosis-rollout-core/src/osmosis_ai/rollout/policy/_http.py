@@ -4,8 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +14,7 @@ from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._pool import SILENCE_SEC
 from osmosis_ai.rollout.policy._proxies import environment_proxy
 from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
+from osmosis_ai.rollout.policy.transport import in_slices, retry_after_sec
 
 _BACKOFF_SEC: Final = (0.5, 1.0)
 _MAX_RETRY_AFTER_SEC: Final = 30.0
@@ -27,7 +26,6 @@ _RETRIED_ERRORS: Final = (
     httpx.ProxyError,
 )
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
-_SLICE_BYTES: Final = 256 * 1024
 _DRAIN_SEC: Final = 0.2
 
 
@@ -122,15 +120,12 @@ async def _attempt(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -
         "Accept": "text/event-stream, application/json",
         # A compressed stream comes in the compressor's blocks instead of as it is made.
         "Accept-Encoding": "identity",
+        "Content-Length": str(len(body)),
         "Content-Type": "application/json",
     }
     if endpoint.authorization:
         headers["Authorization"] = endpoint.authorization
-    content: bytes | AsyncIterator[bytes] = body
-    if len(body) > _SLICE_BYTES:
-        headers["Content-Length"] = str(len(body))
-        content = _slices(body)
-    request = client.build_request("POST", endpoint.url, content=content, headers=headers)
+    request = client.build_request("POST", endpoint.url, content=in_slices(body), headers=headers)
     try:
         response = await client.send(request, stream=True)
         return await _begin(endpoint, response)
@@ -144,12 +139,6 @@ async def _attempt(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -
     except httpx.HTTPError as error:
         msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
         raise PolicyError(msg) from error
-
-
-async def _slices(body: bytes) -> AsyncIterator[bytes]:
-    """Yield the body piece by piece: a large one written at once would hold up the loop."""
-    for start in range(0, len(body), _SLICE_BYTES):
-        yield body[start : start + _SLICE_BYTES]
 
 
 async def _begin(endpoint: Endpoint, response: httpx.Response) -> Answer:
@@ -174,20 +163,12 @@ async def _refusal(endpoint: Endpoint, response: httpx.Response) -> Exception:
     error = PolicyError(message, status=response.status_code)
     if response.status_code not in _RETRIED_STATUSES:
         return error
-    return _TransientError(error, _retry_after(response.headers.get("retry-after", "")))
+    return _TransientError(error, _retry_after(response))
 
 
-def _retry_after(value: str) -> float | None:
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    # Not min(max()): a comparison with nan is False, whichever way.
-    return min(seconds, _MAX_RETRY_AFTER_SEC) if seconds > 0 else 0.0
+def _retry_after(response: httpx.Response) -> float | None:
+    seconds = retry_after_sec(response.headers.get("retry-after", ""))
+    return None if seconds is None else min(seconds, _MAX_RETRY_AFTER_SEC)
 
 
 def _describe(error: httpx.HTTPError, endpoint: Endpoint) -> str:

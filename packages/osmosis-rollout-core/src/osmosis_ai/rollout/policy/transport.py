@@ -2,10 +2,13 @@
 
 httpx's own pool looks at every connection for every request, which at 512 streams costs twenty
 times as much; `tools/bench/policy_transport.py` has the comparison. For whoever else keeps many
-requests open at once, too.
+requests open at once, too, together with what every sender of requests needs.
 """
 
 import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Final, override
 
@@ -13,12 +16,23 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
+from osmosis_ai.rollout.policy._endpoint import basic_authorization
+from osmosis_ai.rollout.policy._pool import pooled_client
 from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
 
-__all__ = ["PooledTransport"]
+__all__ = [
+    "PooledTransport",
+    "Proxy",
+    "basic_authorization",
+    "environment_proxy",
+    "in_slices",
+    "pooled_client",
+    "retry_after_sec",
+]
 
 # uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
 _IDLE_SEC: Final = 4.0
+_SLICE_BYTES: Final = 256 * 1024
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
@@ -64,6 +78,36 @@ class PooledTransport(httpx.AsyncBaseTransport):
     @override
     async def aclose(self) -> None:
         await self._session.close()
+
+
+def in_slices(body: bytes) -> bytes | AsyncIterator[bytes]:
+    """Return a request's content: a large body written at once would hold up the loop.
+
+    The request needs its `Content-Length` set, else slices are sent chunked.
+    """
+    return body if len(body) <= _SLICE_BYTES else _slices(body)
+
+
+async def _slices(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield body[start : start + _SLICE_BYTES]
+
+
+def retry_after_sec(value: str) -> float | None:
+    """Return how long a `Retry-After` header's value asks to wait, in seconds from now.
+
+    Format: RFC 9110, section 10.2.3. None if it cannot be read; the past is 0.
+    """
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    # Not max(): a comparison with nan is False, whichever way.
+    return seconds if seconds > 0 else 0.0
 
 
 @cache
