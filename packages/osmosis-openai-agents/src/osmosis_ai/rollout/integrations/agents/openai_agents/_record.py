@@ -1,0 +1,116 @@
+"""What a rollout's session does not know about its conversation."""
+
+import copy
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from osmosis_ai.rollout import MessageDict
+from osmosis_ai.rollout.integrations.agents.openai_agents._chat import foreign, group
+from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn, Turns
+from osmosis_ai.rollout.policy import PolicyReply
+
+type State = tuple[int, Item | None]
+"""How many items a session holds, and the last of them."""
+
+_UNANSWERED_TYPES: Final = frozenset({None, "message", "function_call_output"})
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call to the policy, what the session held then, and the reply once it is there."""
+
+    state: State
+    turn: Turn | None = None
+
+
+class Record:
+    """The replies of the policy in one rollout, and which of them the session still lacks.
+
+    The framework puts a turn into the session when it has been dealt with. If that fails, because
+    the policy called a tool that does not exist for instance, its last words would be missing. They
+    are those of the first call since the session has changed: calls that came after it were made
+    by its tools, as agents are tools as well.
+
+    Attributes:
+        turns: The replies.
+    """
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self._first: Request | None = None
+        self._open: _Call | None = None
+
+    @contextmanager
+    def call(self, state: State, request: Request) -> Generator[Callable[[PolicyReply], Turn]]:
+        """Follow one call to the policy; what the block gets takes the reply.
+
+        Args:
+            state: What the session holds.
+            request: What the policy is asked with.
+        """
+        call = _Call(state)
+        if _waits_for_an_answer(state) and (self._open is None or self._open.state != state):
+            self._open = call
+            self._first = self._first or request
+
+        def take(reply: PolicyReply) -> Turn:
+            call.turn = self.turns.add(reply, request)
+            return call.turn
+
+        try:
+            yield take
+        finally:
+            if call.turn is None and self._open is call:
+                self._open = None
+
+    def complete(self, items: Sequence[Item], state: State) -> list[Item]:
+        """Return the items that the session holds, and those of the turn that it lacks."""
+        turn = self._open.turn if self._open and self._open.state == state else None
+        return [*items, *(turn.items if turn else ())]
+
+    def archive(self, items: Sequence[Item]) -> list[MessageDict]:
+        """Return a conversation in the form that is kept, instructions and tools included.
+
+        Raises:
+            agents.UserError: an item has no chat-completions form.
+        """
+        parts = group(items, self.turns)
+        requests = [part.request for part in parts if isinstance(part, Turn)]
+        first = next(iter(requests), self._first)
+        instructions = first.instructions if first else None
+        messages = _system(instructions)
+        for part in parts:
+            if not isinstance(part, Turn):
+                messages += copy.deepcopy(foreign(part, self.turns))
+                continue
+            if part.request.instructions != instructions:
+                instructions = part.request.instructions
+                messages += _system(instructions)
+            messages.append(copy.deepcopy(part.archived))
+        tools = _all_tools(requests or ([first] if first else []))
+        if tools and messages:
+            messages[0]["tool_definitions"] = tools
+        return messages
+
+
+def _waits_for_an_answer(state: State) -> bool:
+    _, last = state
+    return (
+        last is not None
+        and last.get("type") in _UNANSWERED_TYPES
+        and last.get("role") != "assistant"
+    )
+
+
+def _system(instructions: str | None) -> list[MessageDict]:
+    return [{"role": "system", "content": instructions}] if instructions else []
+
+
+def _all_tools(requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """Return the tools that any agent of the conversation had, each once."""
+    tools: dict[str, dict[str, Any]] = {}
+    for tool in (tool for request in requests for tool in request.tools):
+        tools.setdefault(tool["function"]["name"], tool)
+    return copy.deepcopy([*tools.values()])
