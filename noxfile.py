@@ -35,6 +35,7 @@ PACKAGES = [
     "osmosis-rollout-server",
     "osmosis-rollout-client",
     "osmosis-strands",
+    "osmosis-openai-agents",
 ]
 CORE = PACKAGES[0]
 # The packages that bring a framework, by the name that the demo knows them by.
