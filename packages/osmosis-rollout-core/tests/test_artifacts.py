@@ -6,15 +6,19 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from osmosis_ai.rollout.artifacts import (
     artifact_root_from_env,
     copy_tree,
+    list_artifacts,
     list_files,
     prove_writable,
     provision,
+    read_file,
+    remove_file,
     replace_file,
     rollout_dir,
     set_aside,
@@ -249,6 +253,35 @@ class TestReplaceFile:
         assert (root / "r-1/trajectory.json.displaced-2/x").read_text() == "user's"
         assert not [name for name in tree(root) if ".server" in name]
 
+    def test_content_may_be_written_piece_by_piece(self, root: Path) -> None:
+        """A writer is called again where a directory had to make room."""
+
+        def write(file: BinaryIO) -> None:
+            for piece in (b"a", b"b"):
+                file.write(piece)
+
+        (root / "r-1/x").mkdir(parents=True)
+        assert replace_file(root, "r-1", "x", write).read_bytes() == b"ab"
+
+    @traps
+    def test_removal_spares_what_is_behind_a_link(
+        self, put: Trap, root: Path, outside: Path
+    ) -> None:
+        """The name goes, whatever it stood for, and nothing else."""
+        (root / "r-1").mkdir(parents=True)
+        put(root / "r-1/x", outside)
+        remove_file(root, "r-1", "x")
+        assert tree(root) == {"r-1"}
+        assert tree(outside) == {"secret"}
+
+    def test_removal_keeps_a_directory_under_another_name(self, root: Path) -> None:
+        """User code's directory is not deleted; a name that is not there is fine."""
+        remove_file(root, "r-1", "x")
+        (root / "r-1/x/y").mkdir(parents=True)
+        remove_file(root, "r-1", "x")
+        assert tree(root / "r-1") == {"x.displaced-1", "x.displaced-1/y"}
+        remove_file(root, "r-1", "x")
+
     def test_failure_is_an_os_error(self, root: Path) -> None:
         """A root that is no directory is the caller's to report."""
         root.parent.mkdir()
@@ -283,6 +316,34 @@ class TestTrees:
         for number in range(len(TRAPS) - 1):
             assert f"logs/trap-{number}" in caplog.text
         assert "'hard'" in caplog.text
+
+    def test_b13_a_listing_tells_what_may_be_opened(self, artifacts: Path, root: Path) -> None:
+        """All of the rollout's folder: what it is, how large, and whether it is safe."""
+        replace_file(root, "r-1", "trajectory.json", b"{}")
+        listed = {str(entry.path): entry for entry in list_artifacts(root, "r-1")}
+        assert list(listed) == sorted(listed, key=lambda path: path.split("/"))
+        safe = {path: (e.size, e.media_type) for path, e in listed.items() if e.is_safe}
+        assert safe == {
+            "trajectory.json": (2, "application/json"),
+            "artifacts/shot.png": (3, "image/png"),
+            "artifacts/logs/run.log": (3, "application/octet-stream"),
+        }
+        unsafe = {path for path, entry in listed.items() if not entry.is_safe}
+        traps = {f"artifacts/logs/trap-{number}" for number in range(len(TRAPS) - 1)}
+        assert unsafe == {"artifacts/hard", *traps}
+
+    @traps
+    def test_b13_reading_follows_no_link(self, put: Trap, root: Path, outside: Path) -> None:
+        """A regular file is read; a trap on the way to it, or in its place, is an error."""
+        replace_file(root, "r-1", "images/a.png", b"x")
+        assert read_file(root, "r-1/images/a.png") == b"x"
+        shutil.rmtree(root / "r-1/images")
+        put(root / "r-1/images", outside)
+        for path in ("r-1/images/secret", *(["r-1/images"] if put is not put_file else [])):
+            with pytest.raises(OSError, match=r"."):
+                read_file(root, path)
+        with pytest.raises(ValueError, match="path segment"):
+            read_file(root, "../outside/secret")
 
     def test_hard_links_within_the_tree_are_files(self, root: Path) -> None:
         """Two names of one file, both inside, are no way out."""

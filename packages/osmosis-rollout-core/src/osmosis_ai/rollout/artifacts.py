@@ -7,14 +7,18 @@ event loop.
 
 import errno
 import logging
+import mimetypes
 import os
 import re
 import shutil
+import stat
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from osmosis_ai.rollout._safe_fs import open_dir, open_regular, replace_at, scratch_name
 from osmosis_ai.rollout.types.segment import check_path_segment
@@ -27,6 +31,15 @@ _USER_DIR = "artifacts"
 _MAX_DEPTH = 64
 _PREVIOUS = re.compile(r"previous-[0-9]+")
 _NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+# Without the host's own tables, so that a file has the same type everywhere.
+_MEDIA_TYPES = mimetypes.MimeTypes()
+_UNKNOWN_TYPE = "application/octet-stream"
+
+type Writer = Callable[[BinaryIO], object]
+"""Writes a file's content into the open file."""
+
+type _Entry = tuple[PurePosixPath, os.stat_result]
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +142,7 @@ def _make_previous(parent: int) -> str:
             return name
 
 
-def replace_file(root: Path, rollout_id: str, name: str, data: bytes) -> Path:
+def replace_file(root: Path, rollout_id: str, name: str, data: bytes | Writer) -> Path:
     """Write a file of the server's own into the rollout's folder, atomically.
 
     It takes the place of whatever user code put there: links, pipes and files are replaced, never
@@ -139,7 +152,7 @@ def replace_file(root: Path, rollout_id: str, name: str, data: bytes) -> Path:
         root: The directory that holds the rollouts' folders.
         rollout_id: The rollout's id.
         name: The file's name, or a path below the folder with `/` between its parts.
-        data: The whole content.
+        data: The whole content, or what writes it into an open file, possibly twice.
 
     Returns:
         The file's path.
@@ -150,13 +163,43 @@ def replace_file(root: Path, rollout_id: str, name: str, data: bytes) -> Path:
     """
     folder = rollout_dir(root, rollout_id)
     *parents, last = _parts(name)
+    write: Writer = data if callable(data) else lambda file: file.write(data)
     with open_dir(root, [rollout_id, *parents], missing="reclaim") as fd:
         try:
-            replace_at(fd, last, lambda file: file.write(data))
+            replace_at(fd, last, write)
         except IsADirectoryError:
             _displace(fd, last)
-            replace_at(fd, last, lambda file: file.write(data))
+            replace_at(fd, last, write)
     return folder / name
+
+
+def remove_file(root: Path, rollout_id: str, name: str) -> None:
+    """Remove a file of the rollout's folder, or a link in its place; a directory is renamed.
+
+    Raises:
+        OSError: it cannot be removed. It need not exist.
+        ValueError: the id or the name is no plain path segment.
+    """
+    with (
+        suppress(FileNotFoundError),
+        open_dir(root, [check_path_segment(rollout_id)]) as fd,
+    ):
+        if stat.S_ISDIR(os.lstat(check_path_segment(name), dir_fd=fd).st_mode):
+            _displace(fd, name)
+        else:
+            os.unlink(name, dir_fd=fd)
+
+
+def read_file(root: Path, relative: str) -> bytes:
+    """Read the regular file at `root`/`relative`, with no link on the way to it.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or a link is on the way to it.
+        ValueError: a part of `relative` is no plain path segment.
+    """
+    *parents, last = _parts(relative)
+    with open_dir(root, parents) as fd, open_regular(fd, last) as file:
+        return file.read()
 
 
 def _displace(parent: int, name: str) -> None:
@@ -178,15 +221,68 @@ def list_files(root: Path, relative: str) -> list[PurePosixPath]:
         OSError: there is no such directory, or a link is on the way to it from `root`.
         ValueError: a part of `relative` is no plain path segment.
     """
-    found = dict(_walk(root, _parts(relative)))
-    names = Counter((info.st_dev, info.st_ino) for info in found.values())
-    inside: list[PurePosixPath] = []
-    for path, info in found.items():
-        if info.st_nlink > names[info.st_dev, info.st_ino]:
-            _log.warning("Left out %r: it is a hard link to a file outside of its tree.", str(path))
+    found = _regular(_walk(root, _parts(relative)))
+    outside = _linked_from_outside(found)
+    for path in outside:
+        _log.warning("Left out %r: it is a hard link to a file outside of its tree.", str(path))
+    return sorted(found.keys() - outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file of a rollout's folder.
+
+    Attributes:
+        path: Its path, relative to the rollout's folder.
+        size: Its size in bytes.
+        media_type: What its name says of its content, `application/octet-stream` when nothing.
+        is_safe: Whether it may be opened: a regular file that is no name of a file outside of the
+            folder. Links, pipes, sockets and devices are not. User code may change it at any
+            moment, so open it with `read_file`, which looks again.
+    """
+
+    path: PurePosixPath
+    size: int
+    media_type: str
+    is_safe: bool
+
+
+def list_artifacts(root: Path, rollout_id: str) -> list[Artifact]:
+    """List all that is in the rollout's folder, sorted by path; no link is followed.
+
+    Directories are not entries of their own, except where a tree is cut off at 64 levels.
+
+    Raises:
+        OSError: there is no such folder, or a link is in its place.
+        ValueError: the id is no plain path segment.
+    """
+    found = dict(_walk(root, [check_path_segment(rollout_id)]))
+    safe = _regular(found.items())
+    unsafe = found.keys() - safe.keys() | _linked_from_outside(safe)
+    return [
+        Artifact(path, info.st_size, _media_type(path), is_safe=path not in unsafe)
+        for path, info in sorted(found.items())
+    ]
+
+
+def _media_type(path: PurePosixPath) -> str:
+    kind, encoding = _MEDIA_TYPES.guess_type(path.name)
+    return _UNKNOWN_TYPE if kind is None else f"application/{encoding}" if encoding else kind
+
+
+def _regular(entries: Iterable[_Entry]) -> dict[PurePosixPath, os.stat_result]:
+    regular: dict[PurePosixPath, os.stat_result] = {}
+    for path, info in entries:
+        if stat.S_ISREG(info.st_mode):
+            regular[path] = info
         else:
-            inside.append(path)
-    return sorted(inside)
+            _log.warning("Left out %r: it is no regular file.", str(path))
+    return regular
+
+
+def _linked_from_outside(files: Mapping[PurePosixPath, os.stat_result]) -> set[PurePosixPath]:
+    names = Counter((info.st_dev, info.st_ino) for info in files.values())
+    return {path for path, info in files.items() if info.st_nlink > names[info.st_dev, info.st_ino]}
 
 
 def copy_tree(root: Path, relative: str, target_root: Path, target: str) -> list[PurePosixPath]:
@@ -220,7 +316,8 @@ def copy_tree(root: Path, relative: str, target_root: Path, target: str) -> list
     return copied
 
 
-def _walk(root: Path, top: list[str]) -> Iterator[tuple[PurePosixPath, os.stat_result]]:
+def _walk(root: Path, top: list[str]) -> Iterator[_Entry]:
+    """Yield whatever the tree holds besides directories, and the directories it is cut off at."""
     folders: list[tuple[str, ...]] = [()]
     while folders:
         folder = folders.pop()
@@ -228,12 +325,10 @@ def _walk(root: Path, top: list[str]) -> Iterator[tuple[PurePosixPath, os.stat_r
             with open_dir(root, [*top, *folder]) as fd, os.scandir(fd) as entries:
                 for entry in entries:
                     path = PurePosixPath(*folder, entry.name)
-                    if entry.is_file(follow_symlinks=False):
-                        yield path, entry.stat(follow_symlinks=False)
-                    elif entry.is_dir(follow_symlinks=False) and len(path.parts) < _MAX_DEPTH:
+                    if entry.is_dir(follow_symlinks=False) and len(path.parts) < _MAX_DEPTH:
                         folders.append(path.parts)
                     else:
-                        _log.warning("Left out %r: it is no regular file.", str(path))
+                        yield path, entry.stat(follow_symlinks=False)
         except OSError as error:
             if not folder:
                 raise

@@ -6,6 +6,7 @@ a custom harness can save trajectories too.
 """
 
 from osmosis_ai.rollout.trajectory._convert import convert_sample_to_trajectory
+from osmosis_ai.rollout.trajectory._messages import convert_trajectory_to_messages
 from osmosis_ai.rollout.trajectory._models import (
     Agent,
     AudioSource,
@@ -20,6 +21,7 @@ from osmosis_ai.rollout.trajectory._models import (
     ToolCall,
     Trajectory,
 )
+from osmosis_ai.rollout.trajectory._read import read_trajectory
 from osmosis_ai.rollout.trajectory._report import CallReport, SampleReport, TrajectoryReport
 from osmosis_ai.rollout.trajectory._store import save_trajectory
 
@@ -40,5 +42,7 @@ __all__ = [
     "Trajectory",
     "TrajectoryReport",
     "convert_sample_to_trajectory",
+    "convert_trajectory_to_messages",
+    "read_trajectory",
     "save_trajectory",
 ]

@@ -2,22 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, as_list, as_object, clean, present
+from osmosis_ai.rollout.trajectory._agent import describe_agent, split_tools
+from osmosis_ai.rollout.trajectory._continuity import token_continuity
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._models import Trajectory
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metrics, lay_over
 from osmosis_ai.rollout.trajectory._steps import Transcript, split_message
+from osmosis_ai.rollout.trajectory._subagents import embed_subagents
 from osmosis_ai.rollout.trajectory._tool_calls import take_calls
 from osmosis_ai.rollout.types import RolloutErrorCategory, RolloutSample, RolloutStatus
-
-AGENT_NAME: Final = "osmosis-rollout-sdk"
-_DISTRIBUTION: Final = "osmosis-rollout-server"
-# Where the integrations put the tools that their agent had: on the first message.
-_TOOL_DEFINITIONS: Final = "tool_definitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,37 +88,29 @@ def build_document(
     """
     if not sample.trajectory_messages:
         return None
-    tools, messages = _split_tools(sample.trajectory_messages)
+    tools, messages = split_tools(sample.trajectory_messages)
     transcript = Transcript(files)
     in_prompt = count_prompt_messages(messages, facts.initial_messages or ())
     for index, message in enumerate(messages):
         transcript.add(message, from_prompt=index < in_prompt)
     report = facts.report or TrajectoryReport()
-    unmatched = lay_over(report, transcript.agent_steps)
-    totals = final_metrics(report, unmatched, transcript.agent_steps, rollout_id=facts.rollout_id)
+    agent_steps = transcript.agent_steps
+    unmatched = lay_over(report, agent_steps)
+    totals = final_metrics(report, unmatched, agent_steps, rollout_id=facts.rollout_id)
     rollout_id = clean(facts.rollout_id)
+    subagents = embed_subagents(transcript, session_id=rollout_id, owner_id=rollout_id, files=files)
+    model_name = report.only_sample.model_name or report.model_name or None
+    osmosis = {**_osmosis(sample, facts), **token_continuity(agent_steps), **unmatched}
     return present(
-        schema_version="ATIF-v1.8" if transcript.has_audio else "ATIF-v1.7",
+        schema_version=transcript.schema_version,
         session_id=rollout_id,
         trajectory_id=rollout_id,
-        agent=_agent(report, tools),
+        agent=describe_agent(tools, model_name=model_name),
         steps=transcript.steps,
         final_metrics={**totals, "total_steps": len(transcript.steps)},
-        extra={"osmosis": {**_osmosis(sample, facts), **unmatched}},
+        extra={"osmosis": osmosis},
+        subagent_trajectories=subagents or None,
     )
-
-
-def _split_tools(
-    messages: Sequence[Mapping[str, Any]],
-) -> tuple[list[JsonObject] | None, Sequence[Mapping[str, Any]]]:
-    """Return the tool definitions that the first message carries, and the messages without them."""
-    first, *others = messages
-    tools = as_list(clean(first.get(_TOOL_DEFINITIONS))) or []
-    objects = [tool for tool in map(as_object, tools) if tool is not None]
-    if not objects or len(objects) < len(tools):
-        return None, messages
-    bare = {key: value for key, value in first.items() if key != _TOOL_DEFINITIONS}
-    return objects, [bare, *others]
 
 
 def count_prompt_messages(
@@ -155,24 +143,6 @@ def _essence(message: object) -> tuple[Any, ...]:
     fields, content = split_message(message, None)
     calls = [(call["function_name"], call["arguments"]) for call in take_calls(fields).calls]
     return fields.get("role"), content.message, calls
-
-
-def _agent(report: TrajectoryReport, tools: list[JsonObject] | None) -> JsonObject:
-    model_name = report.only_sample.model_name or report.model_name or None
-    return present(
-        name=AGENT_NAME,
-        version=_version(),
-        model_name=clean(model_name),
-        tool_definitions=tools,
-    )
-
-
-@cache
-def _version() -> str:
-    try:
-        return version(_DISTRIBUTION)
-    except PackageNotFoundError:  # the sources run without an installation
-        return "unknown"
 
 
 def _osmosis(sample: RolloutSample, facts: RolloutFacts) -> JsonObject:

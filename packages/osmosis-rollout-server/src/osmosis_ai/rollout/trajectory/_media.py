@@ -49,6 +49,11 @@ class Medium:
     url: str = ""
 
 
+def suffix_of(media_type: str) -> str:
+    """Return the suffix, without a dot, of files of a media type that ATIF knows."""
+    return _SUFFIXES[media_type]
+
+
 def find_medium(part: Mapping[Any, Any]) -> Medium | None:
     """Read the image or sound out of a content part; None when it holds none that ATIF knows.
 

@@ -156,9 +156,16 @@ def final_metrics(
     if totals := _reported_totals(report.only_sample, rollout_id):
         return totals
     if calls := unmatched.get("unmatched_llm_call_metrics"):
-        entries = [normal_metrics(call) or {} for call in calls]
-    else:
-        entries = [step.get("metrics", {}) for step in agent_steps]
+        return _sums([normal_metrics(call) or {} for call in calls])
+    return sums_of(agent_steps)
+
+
+def sums_of(agent_steps: list[JsonObject]) -> JsonObject:
+    """Return the sums over the steps, each where every step has the figure."""
+    return _sums([step.get("metrics", {}) for step in agent_steps])
+
+
+def _sums(entries: list[JsonObject]) -> JsonObject:
     sums = {total: _sum([entry.get(key) for entry in entries]) for total, key in _TOTALS.items()}
     return {total: value for total, value in sums.items() if value is not None}
 

@@ -26,6 +26,8 @@ class Transcript:
         steps: The steps so far.
         agent_steps: Those of them that the policy made in this rollout.
         has_audio: Whether any of them holds a sound.
+        delegations: Results that are the work of other agents, each with these agents'
+            conversations; see `embed_subagents`.
     """
 
     def __init__(self, files: MediaFiles | None = None) -> None:
@@ -33,10 +35,16 @@ class Transcript:
         self.steps: list[JsonObject] = []
         self.agent_steps: list[JsonObject] = []
         self.has_audio = False
+        self.delegations: list[tuple[JsonObject, list[Mapping[str, Any]]]] = []
         self._files = files
         # The nearest assistant turn so far: later tool results belong to it.
         self._turn: JsonObject = {}
         self._calls: TurnCalls | None = None
+
+    @property
+    def schema_version(self) -> str:
+        """The version of the format that a document with these steps needs."""
+        return "ATIF-v1.8" if self.has_audio else "ATIF-v1.7"
 
     def add(self, message: object, *, from_prompt: bool) -> None:
         """Add one chat message; a turn that came in with the prompt gets no metrics."""
@@ -44,7 +52,7 @@ class Transcript:
         self.has_audio = self.has_audio or content.has_audio
         role = fields.get("role")
         if role in _RESULT_ROLES:
-            self._add_result(fields, content)
+            self._add_result(fields, content, _conversations(message))
         elif role == "assistant":
             self._add_turn(fields, content, from_prompt=from_prompt)
         else:
@@ -74,14 +82,35 @@ class Transcript:
             self.agent_steps.append(step)
         self._turn = step
 
-    def _add_result(self, fields: JsonObject, content: Content) -> None:
+    def _add_result(
+        self, fields: JsonObject, content: Content, runs: list[Mapping[str, Any]]
+    ) -> None:
+        if runs:
+            del fields["subagents"]
+        original_role = {"original_role": fields["role"]}
+        result = _result(fields, content, self._calls)
+        if runs:
+            self.delegations.append((result, runs))
         if self._calls is None:
-            extra = {"original_role": fields.pop("role")}
-            observation = {"results": [_result(fields, content, None)]}
-            self._add_step(source="system", message="", observation=observation, extra=extra)
-            return
-        results = self._turn.setdefault("observation", {"results": []})["results"]
-        results.append(_result(fields, content, self._calls))
+            observation = {"results": [result]}
+            self._add_step(
+                source="system", message="", observation=observation, extra=original_role
+            )
+        else:
+            self._turn.setdefault("observation", {"results": []})["results"].append(result)
+
+
+def _conversations(message: object) -> list[Mapping[str, Any]]:
+    """Return the conversations of the agents behind a tool's result, if it has any of that form."""
+    given: object = cast("Any", message).get("subagents")
+    runs = cast("list[Any]", given) if isinstance(given, list) else []
+    return runs if all(map(_is_conversation, runs)) else []
+
+
+def _is_conversation(run: object) -> bool:
+    messages = cast("Mapping[Any, Any]", run).get("messages") if isinstance(run, Mapping) else None
+    turns = cast("list[Any]", messages) if isinstance(messages, list) else []
+    return bool(turns) and all(isinstance(turn, Mapping) for turn in turns)
 
 
 def split_message(message: object, files: MediaFiles | None) -> tuple[JsonObject, Content]:
