@@ -12,12 +12,12 @@ from osmosis_ai.rollout.policy import PolicyError
 from osmosis_ai.rollout.types import RolloutErrorOrigin, RolloutStatus
 
 
-def caused(error: BaseException, cause: BaseException) -> BaseException:
+def caused[E: BaseException](error: E, cause: BaseException) -> E:
     """Raise one from the other, as frameworks do."""
     try:
         raise error from cause
-    except BaseException as raised:
-        return raised
+    except BaseException:
+        return error
 
 
 def validation_error() -> ValidationError:

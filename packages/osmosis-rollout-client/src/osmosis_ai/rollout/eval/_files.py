@@ -28,10 +28,10 @@ class RunFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rollouts = path / "rollouts"
-        self.server_log = path / "server.log"
-        self.metrics = path / "metrics.json"
-        self.results = path / "results.jsonl"
+        self.rollouts: Path = path / "rollouts"
+        self.server_log: Path = path / "server.log"
+        self.metrics: Path = path / "metrics.json"
+        self.results: Path = path / "results.jsonl"
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
