@@ -45,7 +45,8 @@ def token_continuity(agent_steps: Sequence[JsonObject]) -> JsonObject:
 
 
 def _ids(step: JsonObject, key: str) -> list[int] | None:
-    return step.get("metrics", {}).get(key)
+    ids: list[int] | None = step.get("metrics", {}).get(key)
+    return ids
 
 
 def _all_ids(step: JsonObject) -> list[int] | None:

@@ -38,7 +38,7 @@ class Record:
     """
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns: Turns = Turns()
         self._first: Request | None = None
         self._open: _Call | None = None
 

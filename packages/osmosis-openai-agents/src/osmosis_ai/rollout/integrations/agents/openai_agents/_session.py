@@ -39,7 +39,7 @@ class OsmosisMemorySession:
     session_settings: SessionSettings | None = None
 
     def __init__(self, session_id: str | None = None) -> None:
-        self.session_id = session_id or uuid4().hex
+        self.session_id: str = session_id or uuid4().hex
         self._items: list[TResponseInputItem] = []
         self._context = get_rollout_context()
         if self._context is not None:
@@ -100,7 +100,7 @@ class SessionSampleSource(SampleSource):
     """
 
     def __init__(self, session: Session) -> None:
-        self.record = Record()
+        self.record: Record = Record()
         self._session = session
         self._context = get_rollout_context()
 
