@@ -58,6 +58,14 @@ class Delivery:
     attempts: int = 0
     problem: str = "there was no time"
 
+    def body(self) -> bytes:
+        """Return what is sent."""
+        return self.make_body(reduced=self.is_reduced)
+
+    def can_be_reduced(self) -> bool:
+        """Tell whether there is a smaller body."""
+        return not self.is_reduced and self.make_body(reduced=True) != self.body()
+
     def reduced(self) -> "Delivery":
         """Return a new delivery of the smaller body."""
         return Delivery(self.name, self.target, self.make_body, self.on_end, is_reduced=True)
@@ -146,8 +154,7 @@ class Outbox:
         delivery.attempts += 1
         delivery.problem = "the attempt was cut short"
         try:
-            body = delivery.make_body(reduced=delivery.is_reduced)
-            answer = await post(delivery.target, delivery.key, body)
+            answer = await post(delivery.target, delivery.key, delivery.body())
         except Exception as error:
             # A boundary: one delivery's failure must not take the others along.
             _log.exception("The %s failed.", delivery.name)
@@ -155,7 +162,7 @@ class Outbox:
         delivery.problem = answer.problem
         if not answer.problem:
             self._end(delivery, answer.body)
-        elif answer.status == 413 and not delivery.is_reduced:
+        elif answer.status == 413 and delivery.can_be_reduced():
             self._reduce(delivery)
         elif answer.may_pass and delivery.attempts < ATTEMPTS:
             self._retry(delivery, answer)
