@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import json
 import logging
 import random
@@ -157,7 +158,7 @@ async def test_b16_five_attempts_at_growing_intervals_then_the_result_stays_poll
     assert [call.path for call in calls] == ["/done/r-1?token=sek-ret"] * 5
     assert {call.headers["authorization"] for call in calls} == {"Bearer sek-ret"}
     times = [call.at for call in calls]
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     assert all(gap >= wait for gap, wait in zip(gaps, (0.5, 1, 2, 4), strict=True))
     assert graded_call.at >= times[-1]
     assert graded_call.body["sample"]["reward"] == polled["sample"]["reward"] == 1.0
@@ -322,7 +323,8 @@ async def test_b22_b23_only_the_bad_leaves_are_replaced() -> None:
 
 async def test_b23_errors_with_lone_surrogates_arrive() -> None:
     async def fail(request: ExecutionRequest) -> ExecutionOutcome:
-        raise OSError("bad \udcb2 name")
+        msg = "bad \udcb2 name"
+        raise OSError(msg)
 
     app = create_rollout_server(backend=ScriptedBackend(fail))
     async with peer() as trainer, serving(app) as client:
@@ -385,10 +387,7 @@ async def test_a_url_that_cannot_be_called_is_given_up_at_once(
 ) -> None:
     app = create_rollout_server(backend=graded(), result_retention_sec=0)
     async with serving(app) as client:
-        answered = await client.post(
-            "r-1", grader_callback_url="http://a..b.example/" + "x" * 70000
-        )
-        assert answered.status_code == 202
+        await client.start("r-1", grader_callback_url=f"http://a..b.example/{'x' * 70_000}")
         await until_ended(client)
     assert "in 1 attempt(s): the request cannot be sent" in caplog.text
 
@@ -431,7 +430,7 @@ async def test_rollouts_with_callbacks_are_refused_while_the_outbox_is_full(
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         await client.start("r-3")  # who polls waits for nobody
         free.set()
-        while (await client.post("r-2", **trainer.fields("r-2"))).status_code == 429:
+        while (await client.post("r-2", **trainer.fields("r-2"))).status_code == 429:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -490,7 +489,7 @@ async def test_b16_b17_a_peer_that_fails_at_random_gets_everything(quick: None) 
         for number in range(300):
             await client.start(f"r-{number}", **trainer.fields(f"r-{number}"))
         for number in range(300):
-            while f"/graded/r-{number}" not in arrived:
+            while f"/graded/r-{number}" not in arrived:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert len(arrived) == 600
     assert set(arrived.values()) == {1}

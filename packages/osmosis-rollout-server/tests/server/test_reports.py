@@ -117,10 +117,13 @@ async def test_a_long_report(artifact_root: Path) -> None:
     assert document["steps"][1]["metrics"]["prompt_token_ids"][-1] == 49_999
 
 
-async def test_an_answer_without_end_is_not_read_to_its_end(artifact_root: Path) -> None:
+async def test_an_answer_that_is_too_long_is_not_looked_at(
+    artifact_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     body = json.dumps({"trajectory": calls(20), "more": "x" * 20_000_000}).encode()
     document = await saved(artifact_root, answer(), answer(body=body))
     assert "metrics" not in document["steps"][1]
+    assert "is longer than 16 MiB: it is not looked at" in caplog.text
 
 
 async def test_a_report_on_a_rollout_without_a_sample_is_nothing(artifact_root: Path) -> None:

@@ -1,6 +1,7 @@
 """One attempt at a callback: a POST, and what its answer means for the delivery."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -20,7 +21,7 @@ ATTEMPT_SEC: Final = 10.0
 """How long one attempt may take, from the connection to the answer's last byte, in seconds."""
 
 # A report of a long conversation, with token ids and logprobs, is a few megabytes.
-LARGEST_ANSWER: Final = 16 * 1024 * 1024
+LARGEST_ANSWER_MIB: Final = 16
 
 _RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 # What we did wrong ourselves goes wrong every time; its text can repeat a header.
@@ -31,6 +32,8 @@ _LOCAL_ERRORS: Final = (
     ValueError,
 )
 _LONGEST_REASON: Final = 300
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +122,17 @@ async def _exchange(target: Target, key: str, body: bytes) -> Answer:
         request = client.build_request("POST", target.url, content=in_slices(body), headers=headers)
         response = await client.send(request, stream=True)
         try:
-            return await _judge(response)
+            return await _judge(target, response)
         finally:
             await response.aclose()
 
 
-async def _judge(response: httpx.Response) -> Answer:
+async def _judge(target: Target, response: httpx.Response) -> Answer:
     status = response.status_code
     if response.is_success:
         # An answer that breaks off may belong to a peer that does not know of the delivery; the
         # key lets one that does tell the repeat.
-        return Answer(status, await _read(response))
+        return Answer(status, await _read(target, response))
     return Answer(
         status,
         problem=f"the answer was {status}",
@@ -138,11 +141,16 @@ async def _judge(response: httpx.Response) -> Answer:
     )
 
 
-async def _read(response: httpx.Response) -> bytes:
+async def _read(target: Target, response: httpx.Response) -> bytes:
     body = bytearray()
     async for data in response.aiter_bytes():
         body += data
-        if len(body) > LARGEST_ANSWER:
+        if len(body) > LARGEST_ANSWER_MIB << 20:
+            _log.warning(
+                "The answer of %s is longer than %d MiB: it is not looked at.",
+                target.shown,
+                LARGEST_ANSWER_MIB,
+            )
             return b""
     return bytes(body)
 
