@@ -74,7 +74,7 @@ def test_b15_category(error: BaseException, category: str) -> None:
         (TimeoutError("search api"), "search api"),
         (TimeoutError(), "TimeoutError"),
         (asyncio.CancelledError(), "CancelledError"),
-        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit("no more"), "no more"),
         (SystemExit(), "SystemExit"),
         (Mute(), "Mute"),
         (caused(RuntimeError("outer"), ValueError("inner")), "outer"),

@@ -212,7 +212,7 @@ class TestFailures:
             (RuntimeError("boom"), "boom", "agent_error"),
             (KeyError(), "KeyError", "agent_error"),
             (PolicyError("cut stream"), "cut stream", "http_error"),
-            (SystemExit(2), "SystemExit: 2", "agent_error"),
+            (SystemExit("no more"), "no more", "agent_error"),
             (KeyboardInterrupt(), "KeyboardInterrupt", "agent_error"),
             (GeneratorExit(), "GeneratorExit", "agent_error"),
             (StopIteration("x"), "StopIteration", "agent_error"),

@@ -75,12 +75,10 @@ def _may_pass(deciding: BaseException) -> bool:
 def error_message(error: BaseException) -> str:
     """Return what an exception says, or the name of its type when it says nothing.
 
-    A bare exit status tells nobody anything, so `SystemExit` and its like are named as well. What
-    the policy's endpoint said, and what happened inside a group, is added where it is not repeated.
+    What the policy's endpoint said, and what happened inside a group, is added where it is not
+    repeated.
     """
     text = _text(error)
-    if not isinstance(error, Exception) and text != type(error).__name__:
-        text = f"{type(error).__name__}: {text}"
     deciding = _deciding(error)
     said = deciding.message if isinstance(deciding, PolicyError) else _text(deciding)
     added = isinstance(deciding, PolicyError) or isinstance(error, BaseExceptionGroup)
