@@ -1,7 +1,9 @@
 """Answers that are none: each is an error that says why, and never half an answer."""
 
 import asyncio
+import errno
 import json
+import os
 from contextlib import aclosing
 from typing import Any
 
@@ -270,6 +272,8 @@ async def test_b15_a_dead_endpoint_is_an_error_of_the_endpoint(unused_port: int)
     """Nobody listens: after three attempts an error of the endpoint, which names it."""
     error = await failure(PolicyClient(f"http://127.0.0.1:{unused_port}/v1?key=query-secret"))
     assert f"http://127.0.0.1:{unused_port}/v1/chat/completions" in error.message
+    reason = f"cannot connect to 127.0.0.1:{unused_port}: {os.strerror(errno.ECONNREFUSED)}"
+    assert reason in error.message
     assert "query-secret" not in str(error)
     assert error.is_endpoint_failure
 
