@@ -31,6 +31,11 @@ class Mute(Exception):
         raise RuntimeError
 
 
+class Panicking(Exception):
+    def __str__(self) -> str:
+        raise BaseException
+
+
 @pytest.mark.parametrize(
     ("error", "category"),
     [
@@ -77,6 +82,7 @@ def test_b15_category(error: BaseException, category: str) -> None:
         (SystemExit("no more"), "no more"),
         (SystemExit(), "SystemExit"),
         (Mute(), "Mute"),
+        (Panicking(), "Panicking"),
         (caused(RuntimeError("outer"), ValueError("inner")), "outer"),
         (
             caused(RuntimeError("outer"), PolicyError("bad role", status=400)),

@@ -108,5 +108,5 @@ def _unwrapped(error: BaseException) -> Iterator[BaseException]:
 def _text(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception:  # a user's own __str__ may raise anything
+    except BaseException:  # a user's own __str__ may raise anything, a panic of its library too
         return type(error).__name__

@@ -94,7 +94,7 @@ def check_graded(sample: object, returned: object) -> RolloutSample:
 def _copied(messages: Messages) -> Messages:
     try:
         return copy.deepcopy(messages)
-    except Exception as error:  # a foreign object's own __deepcopy__ may raise anything
+    except BaseException as error:  # foreign code: a panic below Python is no Exception
         _log.warning(
             "The workflow's messages cannot be copied deeply (%s); only the messages themselves "
             "are private to the sample, not the values in them.",
