@@ -23,6 +23,7 @@ from osmosis_ai.rollout.types import (
     RolloutErrorCategory,
     RolloutErrorOrigin,
     RolloutInitRequest,
+    RolloutSample,
     RolloutStatus,
 )
 
@@ -229,7 +230,13 @@ def _close(rollout: Rollout, task: asyncio.Task[None]) -> None:
 
 
 async def _view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:
-    sample = outcome.result.sample
-    if sample is not None and len(sample.messages) > _LONG_CONVERSATION:
+    if _is_long(outcome.result.sample):
         return await asyncio.to_thread(final_view, rollout_id, outcome)
     return final_view(rollout_id, outcome)
+
+
+def _is_long(sample: RolloutSample | None) -> bool:
+    try:
+        return sample is not None and len(sample.messages) > _LONG_CONVERSATION
+    except BaseException:  # foreign messages; the view keeps the reward from them
+        return False

@@ -190,7 +190,7 @@ def _sample_view(rollout_id: str, result: ExecutionResult, sample: RolloutSample
     try:
         safe = sample.json_safe_copy()
         telemetry = {"metrics": safe.metrics, "extra_fields": safe.extra_fields}
-        whole = _encode(rollout_id, {"messages": sample.messages, **verdict, **telemetry})
+        whole = _encode(rollout_id, {"messages": list(sample.messages), **verdict, **telemetry})
     except BaseException as error:
         # A boundary: a sample holds foreign objects whose methods may raise anything, SystemExit
         # too, and an earned reward must not be lost to them.
