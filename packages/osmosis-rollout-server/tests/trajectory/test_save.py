@@ -1,18 +1,21 @@
 """What `save_trajectory` leaves on disk, and what it never does."""
 
+import asyncio
 import json
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chats import convert
 
 from osmosis_ai.rollout import ExecutionResult, RolloutErrorCategory, RolloutSample, RolloutStatus
-from osmosis_ai.rollout.trajectory import Trajectory, save_trajectory
+from osmosis_ai.rollout.trajectory import Trajectory, read_trajectory, save_trajectory
 
 QUESTION = {"role": "user", "content": "2+2?"}
 ANSWER = {"role": "assistant", "content": "4"}
@@ -271,6 +274,80 @@ async def test_large_documents_are_compact(tmp_path: Path) -> None:
     written = (tmp_path / "r-1" / "trajectory.json").read_bytes()
     assert b"\n" not in written
     assert json.loads(written)["steps"][0]["metrics"]["completion_token_ids"] == ids
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"token_ids": [1, "x"], "logprobs": [-1, -0.5]},
+        {"token_ids": [1, True], "logprobs": [-0.5, float("nan")]},
+        {"token_ids": [1, 2.5], "logprobs": [-0.5, None]},
+        {"token_ids": [1, 2**64], "logprobs": [-0.5, 2**64]},
+        {"token_ids": [1, [2]], "logprobs": [0.5, {}]},
+        {"token_ids": [], "prompt_token_ids": [1, False, Hostile(ValueError("sek-ret"))]},
+        {"token_ids": [*range(50_000), 1.5], "logprobs": [*[-0.5] * 50_000, 1]},
+    ],
+    ids=["text", "bool", "float", "huge", "nested", "hostile", "many"],
+)
+async def test_lists_that_only_begin_with_numbers(tokens: dict[str, Any], tmp_path: Path) -> None:
+    """What is written is what the conversion gives, whatever hides behind the first number."""
+    turns = [{**ANSWER, **tokens}, {**ANSWER, "prompt_token_ids": [1]}]
+    result = finished(trajectory_messages=turns)
+    await save_trajectory(rollout_id="r-1", result=result, artifact_root=tmp_path)
+    saved = Trajectory.model_validate(load(tmp_path / "r-1" / "trajectory.json"))
+    assert saved.steps == convert(*turns).steps
+
+
+async def test_large_subagents_are_written_piece_by_piece(tmp_path: Path) -> None:
+    """Their steps are part of the document like its own."""
+    inner = {"messages": [QUESTION, {**ANSWER, "token_ids": list(range(300_000))}]}
+    call = {"id": "x", "type": "function", "function": {"name": "ask"}}
+    turns = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": "4", "subagents": [inner, inner]},
+    ]
+    result = finished(trajectory_messages=turns)
+    await save_trajectory(rollout_id="r-1", result=result, artifact_root=tmp_path)
+    saved = read_trajectory(tmp_path / "r-1" / "trajectory.json")
+    assert saved.subagent_trajectories == convert(*turns).subagent_trajectories
+
+
+async def test_the_operator_may_have_documents_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file at a time, of the chosen form; what user code put in the other's place is gone."""
+    folder = tmp_path / "r-1"
+    folder.mkdir()
+    (folder / "trajectory.json").write_text('{"reward": 1}', encoding="utf-8")
+    for form, name in [("gzip", "trajectory.json.gz"), ("none", "trajectory.json")]:
+        monkeypatch.setenv("_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION", form)
+        result = finished(QUESTION, {**ANSWER, "token_ids": list(range(300_000))})
+        await save_trajectory(rollout_id="r-1", result=result, artifact_root=tmp_path)
+        assert names_below(folder) == [name]
+        assert read_trajectory(folder / name).steps[0].message == "2+2?"
+
+
+async def test_an_unknown_form_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The document is saved as it is."""
+    monkeypatch.setenv("_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION", "zip")
+    await save_trajectory(rollout_id="r-1", result=finished(QUESTION), artifact_root=tmp_path)
+    assert names_below(tmp_path / "r-1") == ["trajectory.json"]
+    assert "_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION" in caplog.text
+
+
+async def test_user_code_that_takes_all_threads_holds_nothing_up(tmp_path: Path) -> None:
+    """Saving does not wait for the loop's own executor."""
+    executor = ThreadPoolExecutor(1)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(executor)
+    blocked = threading.Event()
+    waiting = loop.run_in_executor(None, blocked.wait)
+    await save_trajectory(rollout_id="r-1", result=finished(QUESTION), artifact_root=tmp_path)
+    assert (tmp_path / "r-1" / "trajectory.json").is_file()
+    blocked.set()
+    await waiting
 
 
 def test_importing_the_part_imports_no_web_framework() -> None:

@@ -72,8 +72,7 @@ class Lease:
         """Let waiting polls answer with a new status; a final one ends the lease."""
         if status.is_final:
             self._end()
-        if status is not self.told:
-            self.wake()
+        self.wake()
 
     def _end(self) -> None:
         self._ended = True

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from osmosis_ai.rollout.trajectory._json import JsonObject, present
+from osmosis_ai.rollout.trajectory._numbers import Numbers
 
 
 def token_continuity(agent_steps: Sequence[JsonObject]) -> JsonObject:
@@ -45,8 +46,8 @@ def token_continuity(agent_steps: Sequence[JsonObject]) -> JsonObject:
 
 
 def _ids(step: JsonObject, key: str) -> list[int] | None:
-    ids: list[int] | None = step.get("metrics", {}).get(key)
-    return ids
+    numbers: Numbers | None = step.get("metrics", {}).get(key)
+    return None if numbers is None else numbers.values
 
 
 def _all_ids(step: JsonObject) -> list[int] | None:

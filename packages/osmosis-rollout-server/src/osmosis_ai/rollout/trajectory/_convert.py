@@ -9,16 +9,12 @@ from osmosis_ai.rollout.trajectory._continuity import token_continuity
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._models import Trajectory
+from osmosis_ai.rollout.trajectory._numbers import with_lists
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metrics, lay_over
 from osmosis_ai.rollout.trajectory._steps import Transcript, split_message
 from osmosis_ai.rollout.trajectory._subagents import embed_subagents
 from osmosis_ai.rollout.trajectory._tool_calls import take_calls
-from osmosis_ai.rollout.types import (
-    RolloutErrorCategory,
-    RolloutErrorOrigin,
-    RolloutSample,
-    RolloutStatus,
-)
+from osmosis_ai.rollout.types import RolloutErrorCategory, RolloutSample, RolloutStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +29,6 @@ class RolloutFacts:
     report: TrajectoryReport | None = None
     status: RolloutStatus | None = None
     err_category: RolloutErrorCategory | None = None
-    origin: RolloutErrorOrigin | None = None
-    retryable: bool | None = None
-    grading_skipped: str | None = None
 
 
 def convert_sample_to_trajectory(
@@ -49,9 +42,6 @@ def convert_sample_to_trajectory(
     report: TrajectoryReport | None = None,
     status: RolloutStatus | None = None,
     err_category: RolloutErrorCategory | None = None,
-    origin: RolloutErrorOrigin | None = None,
-    retryable: bool | None = None,
-    grading_skipped: str | None = None,
     files: MediaFiles | None = None,
 ) -> Trajectory | None:
     """Convert a sample's `trajectory_messages` into an ATIF document.
@@ -70,9 +60,6 @@ def convert_sample_to_trajectory(
         report: What the trainer told of its model calls.
         status: How the rollout ended, kept in `extra.osmosis`.
         err_category: What kind of failure it was, likewise.
-        origin: Where the failure came from, likewise.
-        retryable: Whether a repeat may well succeed, likewise.
-        grading_skipped: Why there was no grading, likewise.
         files: Where the bytes of images and sounds in the messages go, by the path (relative to the
             document) that the document refers to. Without it a note takes their place.
 
@@ -88,25 +75,24 @@ def convert_sample_to_trajectory(
         report=report,
         status=status,
         err_category=err_category,
-        origin=origin,
-        retryable=retryable,
-        grading_skipped=grading_skipped,
     )
     document = build_document(sample, facts, files)
-    return Trajectory.model_validate(document) if document else None
+    return Trajectory.model_validate(_with_lists(document)) if document else None
 
 
 def build_document(
-    sample: RolloutSample, facts: RolloutFacts, files: MediaFiles | None
+    sample: RolloutSample, facts: RolloutFacts, files: MediaFiles | None, *, trust: bool = False
 ) -> JsonObject | None:
     """Return the document as plain JSON, not checked yet; None when there are no messages.
+
+    Token ids and log probabilities in it are `Numbers`, proved unless there is `trust`.
 
     Building it out of models would cost several times as much, and a second copy to write it.
     """
     if not sample.trajectory_messages:
         return None
     tools, messages = split_tools(sample.trajectory_messages)
-    transcript = Transcript(files)
+    transcript = Transcript(files, trust=trust)
     in_prompt = count_prompt_messages(messages, facts.initial_messages or ())
     for index, message in enumerate(messages):
         transcript.add(message, from_prompt=index < in_prompt)
@@ -115,7 +101,9 @@ def build_document(
     unmatched = lay_over(report, agent_steps)
     totals = final_metrics(report, unmatched, agent_steps, rollout_id=facts.rollout_id)
     rollout_id = clean(facts.rollout_id)
-    subagents = embed_subagents(transcript, session_id=rollout_id, owner_id=rollout_id, files=files)
+    subagents = embed_subagents(
+        transcript, session_id=rollout_id, owner_id=rollout_id, files=files, trust=trust
+    )
     model_name = report.only_sample.model_name or report.model_name or None
     osmosis = {**_osmosis(sample, facts), **token_continuity(agent_steps), **unmatched}
     return present(
@@ -128,6 +116,15 @@ def build_document(
         extra={"osmosis": osmosis},
         subagent_trajectories=subagents or None,
     )
+
+
+def _with_lists(document: JsonObject) -> JsonObject:
+    steps = [
+        {**step, "metrics": with_lists(step["metrics"])} if "metrics" in step else step
+        for step in document["steps"]
+    ]
+    subagents = [_with_lists(subagent) for subagent in document.get("subagent_trajectories", ())]
+    return {**document, "steps": steps, "subagent_trajectories": subagents or None}
 
 
 def count_prompt_messages(
@@ -175,9 +172,6 @@ def _osmosis(sample: RolloutSample, facts: RolloutFacts) -> JsonObject:
             request_extra_fields=facts.request_extra_fields,
             status=facts.status,
             err_category=facts.err_category,
-            origin=facts.origin,
-            retryable=facts.retryable,
-            grading_skipped=facts.grading_skipped,
         )
     )
     return said

@@ -85,9 +85,12 @@ def _refuse_deep(value: object) -> None:
 
 def clean_members(members: Mapping[Any, Any]) -> JsonObject:
     """Copy an object member by member, so that the oddity of one does not slow down the others."""
-    if all(isinstance(key, str) for key in members):
-        return {clean_text(key): clean(value) for key, value in members.items()}
-    return cast("JsonObject", _Cleaner().clean(members))
+    copy: JsonObject = {}
+    for key, value in members.items():
+        if not isinstance(key, str):
+            return cast("JsonObject", _Cleaner().clean(members))
+        copy[clean_text(key)] = clean_text(value) if type(value) is str else clean(value)
+    return copy
 
 
 def compact_json(value: object) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from osmosis_ai.rollout.trajectory._content import Content, read_content
-from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, clean_members, present
+from osmosis_ai.rollout.trajectory._json import JsonObject, as_object, clean, clean_members, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
+from osmosis_ai.rollout.trajectory._numbers import find_numbers, with_lists
 from osmosis_ai.rollout.trajectory._timestamps import take_timestamp
 from osmosis_ai.rollout.trajectory._tool_calls import TurnCalls, id_text, take_calls
-from osmosis_ai.rollout.trajectory._usage import take_metrics
+from osmosis_ai.rollout.trajectory._usage import TOKEN_KEYS, take_metrics
 
 _SOURCES: Final = {"system": "system", "developer": "system"}
 _RESULT_ROLES: Final = ("tool", "function")
+_MODEL_KEYS: Final = frozenset({"model", "model_name", "extra"})
 
 
 class Transcript:
@@ -30,13 +32,19 @@ class Transcript:
             conversations; see `embed_subagents`.
     """
 
-    def __init__(self, files: MediaFiles | None = None) -> None:
-        """Start with no steps; `files` takes the bytes of images and sounds."""
+    def __init__(self, files: MediaFiles | None = None, *, trust: bool = False) -> None:
+        """Start with no steps.
+
+        Args:
+            files: What takes the bytes of images and sounds.
+            trust: Whether lists of tokens are proved later; see `Numbers`.
+        """
         self.steps: list[JsonObject] = []
         self.agent_steps: list[JsonObject] = []
         self.has_audio = False
         self.delegations: list[tuple[JsonObject, list[Mapping[str, Any]]]] = []
         self._files = files
+        self._trust = trust
         # The nearest assistant turn so far: later tool results belong to it.
         self._turn: JsonObject = {}
         self._calls: TurnCalls | None = None
@@ -48,7 +56,7 @@ class Transcript:
 
     def add(self, message: object, *, from_prompt: bool) -> None:
         """Add one chat message; a turn that came in with the prompt gets no metrics."""
-        fields, content = split_message(message, self._files)
+        fields, content = split_message(message, self._files, trust=self._trust)
         self.has_audio = self.has_audio or content.has_audio
         role = fields.get("role")
         if role in _RESULT_ROLES:
@@ -56,18 +64,18 @@ class Transcript:
         elif role == "assistant":
             self._add_turn(fields, content, from_prompt=from_prompt)
         else:
-            self._add_step(**_other_step(fields, content))
+            self.steps.append({"step_id": self._next_id, **_other_step(fields, content)})
 
-    def _add_step(self, **fields: object) -> JsonObject:
-        step = present(step_id=len(self.steps) + 1, **fields)
-        self.steps.append(step)
-        return step
+    @property
+    def _next_id(self) -> int:
+        return len(self.steps) + 1
 
     def _add_turn(self, fields: JsonObject, content: Content, *, from_prompt: bool) -> None:
         del fields["role"]
         self._calls = take_calls(fields)
         metrics = None if from_prompt else take_metrics(fields)
-        step = self._add_step(
+        step = present(
+            step_id=self._next_id,
             timestamp=take_timestamp(fields),
             source="agent",
             model_name=_take_model(fields),
@@ -78,6 +86,7 @@ class Transcript:
             llm_call_count=1 if metrics else None,
             extra=_extra(fields, content),
         )
+        self.steps.append(step)
         if not from_prompt:
             self.agent_steps.append(step)
         self._turn = step
@@ -93,9 +102,8 @@ class Transcript:
             self.delegations.append((result, runs))
         if self._calls is None:
             observation = {"results": [result]}
-            self._add_step(
-                source="system", message="", observation=observation, extra=original_role
-            )
+            step = {"step_id": self._next_id, "source": "system", "message": ""}
+            self.steps.append({**step, "observation": observation, "extra": original_role})
         else:
             self._turn.setdefault("observation", {"results": []})["results"].append(result)
 
@@ -113,19 +121,28 @@ def _is_conversation(run: object) -> bool:
     return bool(turns) and all(isinstance(turn, Mapping) for turn in turns)
 
 
-def split_message(message: object, files: MediaFiles | None) -> tuple[JsonObject, Content]:
+def split_message(
+    message: object, files: MediaFiles | None, *, trust: bool = True
+) -> tuple[JsonObject, Content]:
     """Return a private, cleaned copy of a message without its content, and the content."""
-    if not isinstance(message, Mapping):
+    # Asking for the type alone is a third of the time that a plain message takes.
+    if type(message) is not dict and not isinstance(message, Mapping):
         return {}, read_content(message, files)
     given = cast("Mapping[Any, Any]", message)
     # A null says nothing; a NaN, which is cleaned to null, says that there was something.
     said = {k: value for k, value in given.items() if k != "content" and value is not None}
-    return clean_members(said), read_content(given.get("content"), files)
+    tokens = {key: said.pop(key) for key in TOKEN_KEYS if key in said}
+    fields = clean_members(said)
+    for key, value in tokens.items():
+        fields[key] = find_numbers(value, trust=trust) or clean(value)
+    return fields, read_content(given.get("content"), files)
 
 
 def _other_step(fields: JsonObject, content: Content) -> JsonObject:
     role = fields.pop("role", None)
     source = _SOURCES.get(role, "user") if isinstance(role, str) else "user"
+    if role == source and not fields and not content.beside:
+        return {"source": source, "message": content.message}
     kept = {} if role == source else {"original_role": role}
     return present(
         timestamp=take_timestamp(fields),
@@ -149,6 +166,8 @@ def _result(fields: JsonObject, content: Content, calls: TurnCalls | None) -> Js
 
 
 def _take_model(fields: JsonObject) -> str | None:
+    if fields.keys().isdisjoint(_MODEL_KEYS):
+        return None
     for key in ("model", "model_name"):
         if isinstance(name := fields.get(key), str) and name:
             del fields[key]
@@ -170,7 +189,9 @@ def _take_reasoning(fields: JsonObject) -> str | None:
 
 def _extra(fields: JsonObject, content: Content, **kept: object) -> JsonObject | None:
     """Collect what has no field of its own, the members of a message's own `extra` included."""
-    extra = dict(fields)
+    if not fields and not content.beside:
+        return kept or None
+    extra = with_lists(fields)
     if content.beside:
         extra["content_parts"] = content.beside
     if (inner := as_object(extra.get("extra"))) is not None and not inner.keys() & extra.keys():

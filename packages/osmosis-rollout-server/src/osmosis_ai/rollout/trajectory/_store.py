@@ -3,28 +3,35 @@
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-import orjson
 from pydantic import ValidationError
 
-from osmosis_ai.rollout.artifacts import artifact_root_from_env, replace_file
+from osmosis_ai.rollout.artifacts import artifact_root_from_env, remove_file, replace_file
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
+from osmosis_ai.rollout.trajectory._encode import encode, write_compressed
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean
 from osmosis_ai.rollout.trajectory._models import Step, Trajectory
+from osmosis_ai.rollout.trajectory._numbers import Numbers
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport
 from osmosis_ai.rollout.types import ExecutionResult, RolloutSample, check_path_segment
 
 TRAJECTORY_FILE: Final = "trajectory.json"
 DIAGNOSTICS_FILE: Final = "diagnostics.json"
 
-# People do not read larger documents in an editor, and indents would make up much of them.
-_LARGEST_INDENTED: Final = 1 << 20
-# A line break is never part of a JSON string, so nothing inside of a string can match.
-_NUMBER_LIST = re.compile(rb'\[\n\s+([^\[\]{}"]+?)\n\s*\]')
+COMPRESSED_FILE: Final = "trajectory.json.gz"
+
+COMPRESSION_VARIABLE: Final = "_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION"
+
+# User code that fills the loop's own executor must not hold up the archive. More threads would only
+# take the interpreter from each other, and from the loop.
+_threads = ThreadPoolExecutor(2, thread_name_prefix="osmosis-archive")
+
+# What every step has; with a text for a message nothing in them can be wrong.
+_TEXT_STEP: Final = ("step_id", "source", "message")
 
 _log = logging.getLogger(__name__)
 
@@ -40,15 +47,16 @@ async def save_trajectory(
     report: TrajectoryReport | None = None,
     artifact_root: str | os.PathLike[str] | None = None,
     diagnostics: Mapping[str, Any] | None = None,
-    grading_skipped: str | None = None,
 ) -> None:
     """Save what is known of a rollout below `<artifact_root>/<rollout_id>/`.
 
     `trajectory.json` holds the result's sample as an ATIF document (Agent Trajectory Interchange
     Format, https://www.harborframework.com/docs/agents/trajectory-format), with the bytes of images
     and sounds in files beside it; `diagnostics.json` holds the diagnostics. A later call replaces
-    the files, each one atomically; what it has no content for stays as it is. All the work happens
-    off the event loop. Nothing is raised: problems are warnings in the log, without any content.
+    the files, each one atomically; what it has no content for stays as it is. With
+    `_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION=gzip` the document is `trajectory.json.gz` instead;
+    `read_trajectory` opens both. All the work happens off the event loop, in threads of the
+    archive's own. Nothing is raised: problems are warnings in the log, without any content.
 
     Args:
         rollout_id: The rollout's id, one path segment.
@@ -62,7 +70,6 @@ async def save_trajectory(
         artifact_root: The directory that holds the rollouts' folders; by default
             `_OSMOSIS_ROLLOUT_ARTIFACT_ROOT`, else `~/.osmosis`.
         diagnostics: The backend's diagnostics, by default the result's `extra_fields`.
-        grading_skipped: Why a workflow that succeeded was not graded.
     """
     # The boundary that the docstring promises: an archive never disturbs a rollout.
     try:
@@ -80,14 +87,12 @@ async def save_trajectory(
             report=report,
             status=result.status,
             err_category=result.err_category,
-            origin=result.origin,
-            retryable=result.retryable,
-            grading_skipped=grading_skipped,
         )
         if diagnostics is None:
             diagnostics = result.extra_fields
         root = None if artifact_root is None else Path(artifact_root)
-        await asyncio.to_thread(_save, root, facts, result.sample, diagnostics)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(_threads, _save, root, facts, result.sample, diagnostics)
     except Exception as error:
         _warn(rollout_id, "trajectory", error)
 
@@ -103,7 +108,8 @@ def _save(
     # cancellation reaches a thread. Neither file waits for the other.
     if diagnostics is not None:
         try:
-            replace_file(root, facts.rollout_id, DIAGNOSTICS_FILE, encode(clean(diagnostics)))
+            data = b"".join(encode(clean(diagnostics)))
+            replace_file(root, facts.rollout_id, DIAGNOSTICS_FILE, data)
         except BaseException as error:
             _warn(facts.rollout_id, "diagnostics", error)
     if sample is not None:
@@ -117,14 +123,48 @@ def _save_document(root: Path, facts: RolloutFacts, sample: RolloutSample) -> No
     if sample.trajectory_messages is None:
         _log.info("Rollout %s asks for no trajectory: none is saved.", facts.rollout_id)
         return
+    try:
+        _build_and_write(root, facts, sample, trust=True)
+    except OSError:
+        raise
+    except Exception:
+        # Among what begins like a list of numbers there may be anything.
+        _build_and_write(root, facts, sample, trust=False)
+
+
+def _build_and_write(
+    root: Path, facts: RolloutFacts, sample: RolloutSample, *, trust: bool
+) -> None:
     files: dict[str, bytes] = {}
-    document = build_document(sample, facts, files)
+    document = build_document(sample, facts, files, trust=trust)
     if document is None:
         return
     _check(document)
     for path, data in files.items():
         replace_file(root, facts.rollout_id, path, data)
-    replace_file(root, facts.rollout_id, TRAJECTORY_FILE, encode(document))
+    _write_document(root, facts.rollout_id, document)
+
+
+def _write_document(root: Path, rollout_id: str, document: JsonObject) -> None:
+    def write(file: BinaryIO) -> None:
+        file.writelines(encode(document))
+
+    def write_packed(file: BinaryIO) -> None:
+        write_compressed(encode(document), file)
+
+    forms = {TRAJECTORY_FILE: write, COMPRESSED_FILE: write_packed}
+    chosen = COMPRESSED_FILE if _compression_from_env() else TRAJECTORY_FILE
+    replace_file(root, rollout_id, chosen, forms.pop(chosen))
+    # Whatever lies under the other name is older, or not ours.
+    for other in forms:
+        remove_file(root, rollout_id, other)
+
+
+def _compression_from_env() -> bool:
+    chosen = os.environ.get(COMPRESSION_VARIABLE, "")
+    if chosen not in ("", "none", "gzip"):
+        _log.warning("%s is neither gzip nor none: not compressed.", COMPRESSION_VARIABLE)
+    return chosen == "gzip"
 
 
 def _check(document: JsonObject) -> None:
@@ -133,19 +173,26 @@ def _check(document: JsonObject) -> None:
     Models of a whole document would be a second copy of it in memory, for nothing; the steps are
     therefore checked one by one.
     """
-    steps = document["steps"]
+    steps, subagents = document["steps"], document.get("subagent_trajectories", ())
     for step in steps:
-        Step.model_validate(step)
-    Trajectory.model_validate({**document, "steps": steps[:1]})
+        if not _is_text_alone(step):
+            Step.model_validate(_without_numbers(step))
+    for subagent in subagents:
+        _check(subagent)
+    head = {**document, "steps": [_without_numbers(steps[0])], "subagent_trajectories": None}
+    Trajectory.model_validate(head)
 
 
-def encode(document: Any) -> bytes:
-    """Encode plain JSON: indented, lists of plain numbers on one line; compact when it is large."""
-    compact = orjson.dumps(document)
-    if len(compact) > _LARGEST_INDENTED:
-        return compact
-    indented = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    return _NUMBER_LIST.sub(lambda found: b"[%b]" % b" ".join(found[1].split()), indented)
+def _is_text_alone(step: JsonObject) -> bool:
+    return len(step) == len(_TEXT_STEP) and isinstance(step["message"], str)
+
+
+def _without_numbers(step: JsonObject) -> JsonObject:
+    # They are proved by writing them, and a large document is little else.
+    if "metrics" not in step:
+        return step
+    metrics = step["metrics"]
+    return {**step, "metrics": {k: v for k, v in metrics.items() if not isinstance(v, Numbers)}}
 
 
 def _warn(rollout_id: str, what: str, error: BaseException) -> None:

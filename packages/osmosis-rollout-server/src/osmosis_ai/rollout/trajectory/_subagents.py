@@ -28,6 +28,7 @@ def embed_subagents(
     session_id: str,
     owner_id: str,
     files: MediaFiles | None,
+    trust: bool,
     level: int = 1,
 ) -> list[JsonObject]:
     """Convert the conversations behind a transcript's results, and refer to them there.
@@ -37,6 +38,7 @@ def embed_subagents(
         session_id: The rollout's id.
         owner_id: The trajectory id of the caller's document.
         files: Where the bytes of images and sounds go.
+        trust: Whether lists of tokens are proved later; see `Numbers`.
         level: How many callers there are above.
 
     Returns:
@@ -49,7 +51,7 @@ def embed_subagents(
             continue
         for run in runs:
             trajectory_id = f"{owner_id}/{len(embedded) + 1}"
-            own, document = _document(run, session_id, trajectory_id, files, level)
+            own, document = _document(run, session_id, trajectory_id, files, trust, level)
             transcript.has_audio = transcript.has_audio or own.has_audio
             embedded.append(document)
             reference = {"trajectory_id": trajectory_id, "session_id": session_id}
@@ -62,14 +64,20 @@ def _document(
     session_id: str,
     trajectory_id: str,
     files: MediaFiles | None,
+    trust: bool,
     level: int,
 ) -> tuple[Transcript, JsonObject]:
     tools, messages = split_tools(run["messages"])
-    transcript = Transcript(files)
+    transcript = Transcript(files, trust=trust)
     for message in messages:
         transcript.add(message, from_prompt=False)
     below = embed_subagents(
-        transcript, session_id=session_id, owner_id=trajectory_id, files=files, level=level + 1
+        transcript,
+        session_id=session_id,
+        owner_id=trajectory_id,
+        files=files,
+        trust=trust,
+        level=level + 1,
     )
     name = run.get("agent_name")
     name = clean_text(name) if isinstance(name, str) and name else AGENT_NAME

@@ -13,6 +13,7 @@ _SHORTEST_ISO: Final = len("20260101T00")
 _OWN_KEYS = ("created_at", "timestamp", "completed_at")
 # What chat-completions endpoints put on a whole response.
 _ENDPOINT_KEY = "created"
+_KEYS = frozenset({*_OWN_KEYS, "extra", _ENDPOINT_KEY})
 
 
 def iso_timestamp(value: object) -> str | None:
@@ -37,6 +38,8 @@ def _iso(moment: datetime) -> str:
 
 def take_timestamp(fields: JsonObject) -> str | None:
     """Remove the first usable time from a cleaned message's `fields` and return it as ISO 8601."""
+    if fields.keys().isdisjoint(_KEYS):
+        return None
     for key in _OWN_KEYS:
         if key in fields and (stamp := iso_timestamp(fields[key])):
             del fields[key]

@@ -80,8 +80,14 @@ class TurnCalls:
         return call_id
 
 
+# Nothing is ever added to it.
+_NO_CALLS = TurnCalls()
+
+
 def take_calls(fields: JsonObject) -> TurnCalls:
     """Remove the tool calls from a cleaned assistant message's `fields` and convert them."""
+    if "tool_calls" not in fields and "function_call" not in fields:
+        return _NO_CALLS
     calls = as_list(fields.get("tool_calls"))
     if calls is not None:
         del fields["tool_calls"]

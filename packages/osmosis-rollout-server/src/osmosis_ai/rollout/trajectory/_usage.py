@@ -1,6 +1,7 @@
 """What a model call used: token counts, cost, token ids and log probabilities."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Final
 
 from osmosis_ai.rollout.trajectory._json import (
     MAX_INT,
@@ -8,26 +9,14 @@ from osmosis_ai.rollout.trajectory._json import (
     as_list,
     as_object,
     is_figure,
-    is_plain_floats,
-    is_plain_ints,
-    present,
 )
+from osmosis_ai.rollout.trajectory._numbers import Numbers, find_numbers, with_lists
 
-# Each field of an ATIF metrics object, in the spellings of OpenAI's two APIs, Anthropic and
-# Strands.
-_PROMPT = ("prompt_tokens", "input_tokens", "inputTokens")
-_COMPLETION = ("completion_tokens", "output_tokens", "outputTokens")
-_CACHED = (
-    "cached_tokens",
-    "cache_read_input_tokens",
-    "cacheReadInputTokens",
-)
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
-_COST = ("cost_usd", "cost")
-_PROMPT_IDS = ("prompt_token_ids",)
-_COMPLETION_IDS = ("completion_token_ids", "token_ids")
-_LOGPROBS = ("logprobs",)
-_TOKEN_KEYS = (*_PROMPT_IDS, *_COMPLETION_IDS, *_LOGPROBS)
+TOKEN_KEYS = ("prompt_token_ids", "completion_token_ids", "token_ids", "logprobs")
+"""The keys of a message under which `Numbers` may stand."""
+
+_KEYS = frozenset({*TOKEN_KEYS, "usage", "extra", "metadata"})
 
 
 def take_metrics(fields: JsonObject) -> JsonObject | None:
@@ -37,8 +26,12 @@ def take_metrics(fields: JsonObject) -> JsonObject | None:
         An ATIF metrics object (https://www.harborframework.com/docs/agents/trajectory-format), or
         None when the message tells nothing of its call.
     """
+    if fields.keys().isdisjoint(_KEYS):
+        return None
     figures = _take_usage(fields)
-    figures |= {key: fields.pop(key) for key in _TOKEN_KEYS if key in fields}
+    for key in TOKEN_KEYS:
+        if key in fields:
+            figures[key] = fields.pop(key)
     return normal_metrics(figures)
 
 
@@ -46,6 +39,8 @@ def _take_usage(fields: JsonObject) -> JsonObject:
     if usage := as_object(fields.get("usage")):
         del fields["usage"]
         return usage
+    if "extra" not in fields and "metadata" not in fields:
+        return {}
     response = as_object((as_object(fields.get("extra")) or {}).get("response"))
     for outer in (response, as_object(fields.get("metadata"))):
         if outer and (usage := as_object(outer.get("usage"))):
@@ -60,29 +55,20 @@ def normal_metrics(figures: JsonObject) -> JsonObject | None:
     """
     left = {key: value for key, value in figures.items() if value is not None}
     extra = as_object(left.pop("extra", None)) or {}
-    cached = _take(left, _CACHED, _count)
-    metrics = present(
-        prompt_tokens=_take(left, _PROMPT, _count),
-        completion_tokens=_take(left, _COMPLETION, _count),
-        cached_tokens=_cached_in_details(left) if cached is None else cached,
-        cost_usd=_take(left, _COST, _amount),
-        prompt_token_ids=_take(left, _PROMPT_IDS, _token_ids),
-        completion_token_ids=_take(left, _COMPLETION_IDS, _token_ids),
-        logprobs=_logprobs(left),
-        extra={**extra, **left} or None,
-    )
+    metrics: JsonObject = {}
+    for spelling, (field, read) in _SPELLINGS.items():
+        if spelling not in left or field in metrics:
+            continue
+        if (value := read(left[spelling])) is not None:
+            metrics[field] = value
+            del left[spelling]
+    if "cached_tokens" not in metrics and (cached := _cached_in_details(left)) is not None:
+        metrics["cached_tokens"] = cached
+    if "logprobs" in left and (logprobs := _entries_logprobs(left["logprobs"])) is not None:
+        metrics["logprobs"] = logprobs
+    if extra or left:
+        metrics["extra"] = {**extra, **with_lists(left)}
     return metrics or None
-
-
-def _take[T](
-    left: JsonObject, spellings: Iterable[str], read: Callable[[object], T | None]
-) -> T | None:
-    """Remove the first readable value from `left` and return it."""
-    for key in spellings:
-        if key in left and (value := read(left[key])) is not None:
-            del left[key]
-            return value
-    return None
 
 
 def _cached_in_details(left: JsonObject) -> int | None:
@@ -102,21 +88,39 @@ def _amount(value: object) -> float | None:
     return float(value) if is_figure(value) else None
 
 
-def _token_ids(value: object) -> list[int] | None:
-    values = as_list(value)
-    return values if values is not None and is_plain_ints(values) else None
+def _token_ids(value: object) -> Numbers | None:
+    numbers = _numbers(value)
+    return numbers if numbers is not None and numbers.are_ints else None
 
 
-def _floats(value: object) -> list[float] | None:
-    values = as_list(value)
-    return values if values is not None and is_plain_floats(values) else None
+def _numbers(value: object) -> Numbers | None:
+    return value if isinstance(value, Numbers) else find_numbers(value)
 
 
-def _logprobs(left: JsonObject) -> list[float] | None:
-    """Return the log probabilities; OpenAI's object, which tells more, stays in `left` as well."""
-    if (numbers := _take(left, _LOGPROBS, _floats)) is not None:
-        return numbers
-    entries = as_list((as_object(left.get("logprobs")) or {}).get("content"))
+def _entries_logprobs(value: object) -> Numbers | None:
+    """Return the log probabilities in OpenAI's object, which tells more and is kept as well."""
+    entries = as_list((as_object(value) or {}).get("content"))
     if entries is None:
         return None
-    return _floats([(as_object(entry) or {}).get("logprob") for entry in entries])
+    return find_numbers([(as_object(entry) or {}).get("logprob") for entry in entries])
+
+
+# By spelling, in OpenAI's two APIs, Anthropic and Strands: the field of an ATIF metrics object, and
+# what reads it. Of several spellings of a field the first one counts.
+_SPELLINGS: Final[dict[str, tuple[str, Callable[[object], object]]]] = {
+    spelling: (field, read)
+    for field, read, spellings in (
+        ("prompt_tokens", _count, ("prompt_tokens", "input_tokens", "inputTokens")),
+        ("completion_tokens", _count, ("completion_tokens", "output_tokens", "outputTokens")),
+        (
+            "cached_tokens",
+            _count,
+            ("cached_tokens", "cache_read_input_tokens", "cacheReadInputTokens"),
+        ),
+        ("cost_usd", _amount, ("cost_usd", "cost")),
+        ("prompt_token_ids", _token_ids, ("prompt_token_ids",)),
+        ("completion_token_ids", _token_ids, ("completion_token_ids", "token_ids")),
+        ("logprobs", _numbers, ("logprobs",)),
+    )
+    for spelling in spellings
+}

@@ -39,13 +39,12 @@ class OsmosisMemorySession:
     session_settings: SessionSettings | None = None
 
     def __init__(self, session_id: str | None = None) -> None:
-        self.session_id: str = session_id or uuid4().hex
+        self.session_id = session_id or uuid4().hex
         self._items: list[TResponseInputItem] = []
         self._context = get_rollout_context()
-        self._source = SessionSampleSource(self)
         if self._context is not None:
             keep_traces_at_home()
-            self._context.set_sample_source(self._source)
+            self._context.set_sample_source(SessionSampleSource(self))
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return copies of the newest `limit` items, oldest first; of all without a limit."""
@@ -61,15 +60,12 @@ class OsmosisMemorySession:
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the newest item and return it, or None when there is none."""
         self._check_rollout()
-        item = self._items.pop() if self._items else None
-        self._source.record.forget(len(self._items))
-        return item
+        return self._items.pop() if self._items else None
 
     async def clear_session(self) -> None:
         """Remove all items."""
         self._check_rollout()
         self._items.clear()
-        self._source.record.forget(0)
 
     @property
     def state(self) -> State:
@@ -104,7 +100,7 @@ class SessionSampleSource(SampleSource):
     """
 
     def __init__(self, session: Session) -> None:
-        self.record: Record = Record()
+        self.record = Record()
         self._session = session
         self._context = get_rollout_context()
 
@@ -124,7 +120,7 @@ class SessionSampleSource(SampleSource):
                 "session=OsmosisMemorySession() to Runner.run(), the same one in the whole rollout"
             )
             raise RuntimeError(msg)
-        whole = self.record.complete(items)
+        whole = self.record.complete(items, _state_of(items))
         return RolloutSample(messages=whole, trajectory_messages=self._archived(whole))
 
     async def state(self) -> State:
