@@ -38,8 +38,6 @@ PACKAGES = [
     "osmosis-openai-agents",
 ]
 CORE = PACKAGES[0]
-# The packages that bring a framework, by the name that the demo knows them by.
-ADAPTERS = {"strands": "osmosis-strands"}
 
 ROOT = Path(__file__).parent
 DIST = ROOT / "dist"
@@ -220,8 +218,9 @@ def demo(session: nox.Session) -> None:
     parser.add_argument("--agent", default="plain")
     agent = parser.parse_known_args(session.posargs)[0].agent
     # Frameworks are large: none is installed but the one that is asked for.
-    unused = {name for key, name in ADAPTERS.items() if key != agent}
-    install(session, *wheels(*(name for name in PACKAGES if name not in unused)))
+    ours = (name for name in PACKAGES if name.startswith("osmosis-rollout-"))
+    adapter = (name for name in PACKAGES if name == f"osmosis-{agent}")
+    install(session, *wheels(*ours, *adapter))
     session.run("python", "tools/demo/run.py", *session.posargs)
 
 

@@ -23,7 +23,7 @@ class Run:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        lines = (self.output / "results.jsonl").read_text(encoding="utf-8").split("\n")
+        lines = (self.output / "index.jsonl").read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line]
 
     @property

@@ -38,6 +38,12 @@ def recorded() -> list[dict[str, Any]]:
     return [json.loads(line) for line in SOLUTIONS.read_text("utf-8").split("\n") if line]
 
 
+def test_the_project_is_short() -> None:
+    """People read it to learn how a project is written."""
+    lines = (DEMO / "main.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 100
+
+
 def test_the_four_counts(run: Any) -> None:
     """The grader finds exactly those solutions correct that their authors did."""
     assert run.status == 0, run.stderr

@@ -1,5 +1,6 @@
 """`osmosis-rollout eval` when things go wrong, and when a server is there already."""
 
+import json
 import os
 import pty
 import signal
@@ -102,7 +103,7 @@ def test_the_server_is_killed_in_the_middle(
 ) -> None:
     """Every row still ends in exactly one outcome, and the server's last words are shown."""
     data = dataset({}, {"do": "hang"}, {"do": "kill"}, *({} for _ in range(20)))
-    run = run_eval(data, APP, "--chat-url", policy.url, "--concurrency", "2")
+    run = run_eval(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
     assert run.status == 1
     ended = outcomes(run)
     assert (ended[0], ended[1], ended[2], ended[22]) == (
@@ -119,8 +120,8 @@ def interrupted(
     run_eval: Any, data: Path, policy: ScriptedPolicy, *signals: signal.Signals
 ) -> tuple[Any, int]:
     """Start an evaluation that hangs after its first row, and send it the signals."""
-    process = run_eval.start(data, APP, "--chat-url", policy.url, "--concurrency", "2")
-    results = run_eval.output / "results.jsonl"
+    process = run_eval.start(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
+    results = run_eval.output / "journal.jsonl"
     until(lambda: results.exists() and results.stat().st_size > 0)
     log = (run_eval.output / "server.log").read_text()
     server = int(log.split("Started server process [")[1].split("]")[0])
@@ -166,7 +167,8 @@ def test_kill_9_leaves_no_server_behind(
     """The server notices that its parent is gone; what was acknowledged is in the file."""
     data = dataset({}, {"do": "hang"}, {"do": "hang"})
     run, server = interrupted(run_eval, data, policy, signal.SIGKILL)
-    assert [result["status"] for result in run.results] == ["success"]
+    [line] = (run.output / "journal.jsonl").read_text().splitlines()
+    assert json.loads(line)["outcome"]["status"] == "success"
     until(lambda: not is_running(server))
 
 
@@ -175,7 +177,7 @@ def test_ctrl_c_on_a_terminal(
 ) -> None:
     """There is a bar and a table; the key reaches the command alone, which ends the server."""
     data = dataset({}, {"do": "hang"}, {"do": "hang"}, {})
-    line = run_eval.line(data, APP, "--chat-url", policy.url, "--concurrency", "2")
+    line = run_eval.line(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
     screen = bytearray()
 
     def read(terminal: int) -> bytes:
@@ -201,13 +203,14 @@ def test_a_full_disk_is_loud(
 ) -> None:
     """Outcomes that cannot be written end the run, with status 1 and no numbers."""
     with running_server(tmp_path, "moods:app") as url:
-        line = run_eval.line(dataset({}, {}), "--url", url, "--chat-url", policy.url)
-        # The shell's own way to make every write to a file fail.
+        data = dataset({"long": "x" * 20_000}, {})
+        line = run_eval.line(data, "--url", url, "--chat-url", policy.url)
+        # The shell's own way to make writes fail, here beyond 8 KiB.
         done = subprocess.run(
-            ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *line], capture_output=True, text=True
+            ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *line], capture_output=True, text=True
         )
     assert done.returncode == 1
-    assert "results.jsonl: cannot be written: File too large" in done.stderr
+    assert "cannot be written: File too large" in done.stderr
     assert not run_eval.output.joinpath("metrics.json").exists()
 
 
@@ -245,14 +248,13 @@ def test_a_server_that_runs_already(
         refused = run_eval(data, "--url", url, "--chat-url", policy.url)
         assert refused.status == 2
         assert "401" in refused.stderr
-        (refused.output / "results.jsonl").unlink()
         run = run_eval(data, "--url", url, "--chat-url", policy.url, **keys)
         assert run.status == 1
         assert outcomes(run) == {0: "success", 1: "failure"}
         assert not (run.output / "rollouts").exists()
         again = run_eval(data, "--url", url, "--chat-url", policy.url, **keys)
-        assert again.status == 2
-        assert "is not empty" in again.stderr
+        assert again.status == 1
+        assert "resumed: 2 of 2" in again.stderr
     assert {request.headers["authorization"] for request in policy.requests} == {
         "Bearer policy-key"
     }
@@ -274,7 +276,7 @@ def test_attempts_that_are_alike_give_pass_at_k(
         "3": 1.0,
         "4": 1.0,
     }
-    assert "pass@1 0.500, pass@2 0.833, pass@3 1.000, pass@4 1.000" in run.stdout
+    assert "pass@1 0.500 [0.500, 0.500], pass@2 0.833 [0.833, 0.833], " in run.stdout
 
 
 def test_the_pass_threshold_decides(
@@ -293,7 +295,8 @@ def test_the_pass_threshold_decides(
         ("app = 5", "broken.py:other", "other"),
         ("import os; os._exit(7)", "broken:app", "with status 7"),
         ("", "gone.py:app", "no such file"),
-        ("", "broken.py", "no entrypoint"),
+        ("", "broken.py", "with status 0"),
+        ("", "broken:", "no entrypoint"),
     ],
 )
 def test_an_app_that_does_not_come_up_is_bad_input(

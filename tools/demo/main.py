@@ -9,7 +9,6 @@ from typing import Any
 
 from osmosis_ai.rollout import (
     AgentWorkflow,
-    AgentWorkflowConfig,
     AgentWorkflowContext,
     Grader,
     GraderContext,
@@ -33,13 +32,12 @@ OPERATORS: dict[type, Any] = {
     ast.Div: operator.truediv,
     ast.USub: operator.neg,
 }
+MAX_TURNS = 40
 NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)%?\.?")
 
 
 def calculate(node: ast.AST) -> float:
     match node:
-        case ast.Expression(body):
-            return calculate(body)
         case ast.Constant(int() | float() as value):
             return value
         case ast.UnaryOp(op, operand) if type(op) in OPERATORS:
@@ -54,7 +52,7 @@ def calculate(node: ast.AST) -> float:
 def evaluate(expression: str) -> str:
     """Return what an expression comes to, as people write it."""
     tree = ast.parse(f"({expression})", mode="eval")
-    return str(round(calculate(tree), 9)).removesuffix(".0")
+    return str(round(calculate(tree.body), 9)).removesuffix(".0")
 
 
 def run_tool(name: str, arguments: str) -> str:
@@ -67,15 +65,10 @@ def run_tool(name: str, arguments: str) -> str:
         return f"error: {type(error).__name__}: {error}"
 
 
-class SolverConfig(AgentWorkflowConfig):
-    name: str = "gsm8k-solver"
-    max_turns: int = 40
-
-
-class Solver(AgentWorkflow[SolverConfig]):
-    async def run(self, ctx: AgentWorkflowContext[SolverConfig]) -> list[dict[str, Any]]:
+class Solver(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> list[dict[str, Any]]:
         policy, messages = PolicyClient(), list(ctx.prompt)
-        for _ in range((ctx.config or SolverConfig()).max_turns):
+        for _ in range(MAX_TURNS):
             reply = await policy.complete(messages, tools=[CALCULATOR])
             messages.append(reply.annotated)
             for call in reply.tool_calls:
@@ -92,20 +85,15 @@ def as_number(text: str) -> Decimal | None:
     return Decimal(found[1] + found[2].replace(",", "")) if found else None
 
 
-def text_of(content: Any) -> str:
-    """Return what a message says, be its content text or a framework's list of blocks."""
-    if not isinstance(content, list):
-        return str(content)
-    return "\n".join(str(block.get("text", "")) for block in content)
-
-
 class NumberGrader(Grader):
     async def grade(self, ctx: GraderContext) -> None:
-        text = text_of(ctx.sample.messages[-1].get("content")) if ctx.sample else ""
+        content = ctx.sample.messages[-1].get("content") if ctx.sample else ""
+        parts = content if isinstance(content, list) else [{"text": content}]  # text or blocks
+        text = "\n".join(str(part.get("text", "")) for part in parts)
         answers = re.findall(r"^A:(.*)$", text, re.MULTILINE)
         answer = as_number(answers[-1]) if answers else None
         ctx.set_reward(float(answer is not None and answer == as_number(ctx.label or "")))
 
 
-backend = LocalBackend(workflow=Solver, workflow_config=SolverConfig(), grader=NumberGrader)
+backend = LocalBackend(workflow=Solver, grader=NumberGrader)
 app = create_rollout_server(backend=backend)

@@ -50,7 +50,7 @@ def show_where_to_look(run: Path) -> None:
     """Print the paths of what the run wrote, with one trajectory as an example."""
     example = min(run.glob("rollouts/*/trajectory.json"))
     print(f"\nLook at {example} (a trajectory per rollout),")
-    print(f"{run / 'results.jsonl'} (a line per rollout) and {run / 'metrics.json'}.")
+    print(f"{run / 'index.jsonl'} (a line per rollout) and {run / 'metrics.json'}.")
 
 
 def main() -> int:

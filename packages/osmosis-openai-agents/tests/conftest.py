@@ -1,6 +1,7 @@
 """What the tests of the OpenAI Agents adapter share: a scripted policy, and a rollout around it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +18,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def clean_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the host's endpoints and keys out of the rollouts."""
+def clean_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the host's endpoints and keys out, and artifacts out of its home."""
     for name in (
         "OSMOSIS_CHAT_COMPLETIONS_URL",
         "OSMOSIS_API_KEY",
@@ -26,6 +27,7 @@ def clean_host(monkeypatch: pytest.MonkeyPatch) -> None:
         "OPENAI_API_KEY",
     ):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("_OSMOSIS_ROLLOUT_ARTIFACT_ROOT", str(tmp_path / "artifact-root"))
 
 
 @pytest.fixture

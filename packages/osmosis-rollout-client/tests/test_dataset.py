@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osmosis_ai.rollout.eval import DatasetError, DatasetRow, read_dataset
+from osmosis_ai.rollout.eval import DatasetError, DatasetRow, read_dataset, scan_dataset
 
 GOOD = {"user_prompt": "2+2?", "ground_truth": "4"}
 
@@ -175,6 +175,21 @@ def test_f12_an_empty_system_prompt_is_no_message(tmp_path: Path) -> None:
     assert row_of(tmp_path, system_prompt="", **GOOD).prompt == [
         {"role": "user", "content": "2+2?"}
     ]
+
+
+FILES = Path(__file__).parent / "files"
+
+
+def test_f09_f10_f12_every_row_is_told() -> None:
+    """Real files of another system: `scan_dataset` names every row, and what is wrong with it."""
+    for name, problem in {
+        "F09_jsonl_placeholder_rows.jsonl": "not JSON",
+        "F10_prompts_ragged_keys.jsonl": "'responses_create_params', 'expected_answer'",
+        "F12_prompts_empty_system.jsonl": "'responses_create_params', 'verifier_metadata'",
+    }.items():
+        faults = list(scan_dataset(FILES / name))
+        assert all(isinstance(fault, DatasetError) and problem in str(fault) for fault in faults)
+        assert {fault.row for fault in faults if isinstance(fault, DatasetError)} == set(range(5))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

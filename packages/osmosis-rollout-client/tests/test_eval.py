@@ -55,7 +55,9 @@ def options(tmp_path: Path, **changes: Any) -> EvalOptions:
         ({"replay": None}, "give the policy"),
         ({"chat_url": "http://127.0.0.1:9/v1"}, "give the policy"),
         ({"attempts": 0}, "at least 1"),
-        ({"concurrency": 0}, "at least 1"),
+        ({"max_in_flight": 0}, "at least 1"),
+        ({"limit": 0}, "at least 1"),
+        ({"rows": "3-1"}, "selects no rows"),
         ({"url": "nonsense"}, "--url must be an http:// or https:// URL"),
         ({"replay": None, "chat_url": "localhost:8080"}, "--chat-url must be an http://"),
         ({"server_key": "k\n"}, "the rollout server's key must be usable in a header"),
@@ -87,7 +89,7 @@ async def test_bad_input_is_found_before_anything_runs(
 ) -> None:
     """The error says what is wrong and where."""
     with pytest.raises(EvalError, match=words):
-        await evaluate(options(tmp_path, **changes), lambda outcome, total: None)
+        await evaluate(options(tmp_path, **changes))
 
 
 def test_options_hide_their_keys(tmp_path: Path) -> None:
@@ -97,10 +99,10 @@ def test_options_hide_their_keys(tmp_path: Path) -> None:
 
 
 def command(*arguments: str | Path, code: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `osmosis-rollout eval`, after some code in the same process."""
+    """Run `osmosis-rollout`, after some code in the same process."""
     start = f"{code}\nfrom osmosis_ai.rollout.eval.__main__ import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", start, "eval", *map(str, arguments)], capture_output=True, text=True
+        [sys.executable, "-c", start, *map(str, arguments)], capture_output=True, text=True
     )
 
 
@@ -109,17 +111,19 @@ def test_the_command_refuses_bad_input_with_status_2(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(ROW + "\n<oops>")
     run = tmp_path / "run"
     url = "http://127.0.0.1:9"
-    done = command(tmp_path / "data.jsonl", "--url", url, "--chat-url", url, f"--output={run}")
+    done = command(
+        "eval", tmp_path / "data.jsonl", "--url", url, "--chat-url", url, f"--output={run}"
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("osmosis-rollout: ")
-    assert "data.jsonl, line 2, column 1: not JSON" in done.stderr
+    assert "data.jsonl, row 1, line 2, column 1: not JSON" in done.stderr
     assert not run.exists()
 
 
 def test_the_command_explains_itself() -> None:
     """Its help names the options and the exit status."""
-    done = command("--help")
+    done = command("eval", "--help")
     assert done.returncode == 0
     for word in ("--replay", "--chat-url", "--pass-threshold", "Exit status", "OSMOSIS_API_KEY"):
         assert word in done.stdout

@@ -422,6 +422,14 @@ class TestRaces:
                 assert (tmp_path / "copies" / str(copied) / path).read_text() != "secret"
                 copied += 1
 
+    def test_what_vanishes_takes_nothing_along(self, flipping: Path) -> None:
+        """A file that stays is listed, whatever comes and goes beside it."""
+        (flipping / "r-1" / "artifacts" / "steady").write_text("here")
+        for _ in range(1000):
+            assert "steady" in map(str, list_files(flipping, "r-1/artifacts"))
+            listed = [str(artifact.path) for artifact in list_artifacts(flipping, "r-1")]
+            assert "artifacts/steady" in listed
+
     def test_b13_writes_stay_inside(self, flipping: Path, outside: Path) -> None:
         """A write ends in the rollout's folder or is an OSError."""
         written = 0

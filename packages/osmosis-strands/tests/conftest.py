@@ -1,6 +1,7 @@
 """What the tests of the Strands adapter share: a scripted policy, and a rollout around it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +18,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def clean_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the host's endpoints, keys and cloud regions out of the rollouts."""
+def clean_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the host's endpoints, keys and regions out, and artifacts out of its home."""
     for name in (
         "OSMOSIS_CHAT_COMPLETIONS_URL",
         "OSMOSIS_API_KEY",
@@ -27,6 +28,7 @@ def clean_host(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "us-west-2")
+    monkeypatch.setenv("_OSMOSIS_ROLLOUT_ARTIFACT_ROOT", str(tmp_path / "artifact-root"))
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from osmosis_ai.rollout.policy import PolicyError
 from osmosis_ai.rollout.types import RolloutErrorOrigin, RolloutStatus
 
 
-def caused(error: BaseException, cause: BaseException) -> BaseException:
+def caused[E: BaseException](error: E, cause: BaseException) -> E:
     """Raise one from the other, as frameworks do."""
     try:
         raise error from cause
-    except BaseException as raised:
-        return raised
+    except BaseException:
+        return error
 
 
 def validation_error() -> ValidationError:
@@ -29,6 +29,11 @@ def validation_error() -> ValidationError:
 class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError
+
+
+class Panicking(Exception):
+    def __str__(self) -> str:
+        raise BaseException
 
 
 @pytest.mark.parametrize(
@@ -74,9 +79,10 @@ def test_b15_category(error: BaseException, category: str) -> None:
         (TimeoutError("search api"), "search api"),
         (TimeoutError(), "TimeoutError"),
         (asyncio.CancelledError(), "CancelledError"),
-        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit("no more"), "no more"),
         (SystemExit(), "SystemExit"),
         (Mute(), "Mute"),
+        (Panicking(), "Panicking"),
         (caused(RuntimeError("outer"), ValueError("inner")), "outer"),
         (
             caused(RuntimeError("outer"), PolicyError("bad role", status=400)),

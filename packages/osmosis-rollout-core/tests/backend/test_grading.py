@@ -182,6 +182,21 @@ class TestVerdict:
         assert outcome.result.status is RolloutStatus.FAILURE
         assert outcome.result.err_category == "validation_error"
 
+    @pytest.mark.parametrize("reward", [float("nan"), "1.0"])
+    async def test_b22_rewards_written_past_the_checks(
+        self, reward: Any, make_backend: MakeBackend, make_request: MakeRequest
+    ) -> None:
+        """No success carries a reward that is no number, however it got into the sample."""
+
+        async def grade(ctx: GraderContext) -> None:
+            vars(ctx.sample)["reward"] = reward
+
+        outcome = await make_backend(answer, grade).execute(make_request())
+        assert outcome.result.status is RolloutStatus.FAILURE
+        assert outcome.result.err_category == "validation_error"
+        assert outcome.result.sample is not None
+        assert outcome.result.sample.reward is None
+
     async def test_b14_preset_reward_does_not_count(
         self, make_backend: MakeBackend, make_request: MakeRequest
     ) -> None:

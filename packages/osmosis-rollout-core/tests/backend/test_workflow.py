@@ -48,6 +48,13 @@ class Recorder(SampleSource):
         return self.told  # type: ignore[return-value]  # users' sources return anything
 
 
+class Panicking:
+    """A value whose copying ends in a panic, which is no `Exception`."""
+
+    def __deepcopy__(self, memo: object) -> "Panicking":
+        raise BaseException
+
+
 def register(told: object) -> None:
     """Register a source with the active rollout."""
     context = get_rollout_context()
@@ -212,7 +219,7 @@ class TestFailures:
             (RuntimeError("boom"), "boom", "agent_error"),
             (KeyError(), "KeyError", "agent_error"),
             (PolicyError("cut stream"), "cut stream", "http_error"),
-            (SystemExit(2), "SystemExit: 2", "agent_error"),
+            (SystemExit("no more"), "no more", "agent_error"),
             (KeyboardInterrupt(), "KeyboardInterrupt", "agent_error"),
             (GeneratorExit(), "GeneratorExit", "agent_error"),
             (StopIteration("x"), "StopIteration", "agent_error"),
@@ -495,12 +502,12 @@ class TestPrivateCopies:
         assert seen[0] is seen[1]
         assert seen[0] is not request.metadata
 
+    @pytest.mark.parametrize("foreign", [threading.Lock(), Panicking()], ids=["lock", "panic"])
     async def test_b06_messages_that_cannot_be_copied(
-        self, make_backend: MakeBackend, make_request: MakeRequest
+        self, foreign: object, make_backend: MakeBackend, make_request: MakeRequest
     ) -> None:
         """A foreign object in a message costs the trajectory, not the rollout."""
-        lock = threading.Lock()
-        kept: list[Any] = [{"role": "assistant", "content": "4", "lock": lock}]
+        kept: list[Any] = [{"role": "assistant", "content": "4", "foreign": foreign}]
 
         async def run(ctx: AgentWorkflowContext[Any]) -> list[Any]:
             return kept
@@ -509,7 +516,7 @@ class TestPrivateCopies:
         kept[0]["content"] = "changed"
         assert outcome.result.sample is not None
         assert outcome.result.sample.messages == [
-            {"role": "assistant", "content": "4", "lock": lock}
+            {"role": "assistant", "content": "4", "foreign": foreign}
         ]
         assert outcome.result.sample.trajectory_messages is None
 

@@ -1,7 +1,9 @@
 """Answers that are none: each is an error that says why, and never half an answer."""
 
 import asyncio
+import errno
 import json
+import os
 from contextlib import aclosing
 from typing import Any
 
@@ -198,6 +200,15 @@ async def test_a_long_refusal_is_cut(serve: Any) -> None:
     assert KEY[:5] not in refused.message
 
 
+async def test_a_refusal_that_does_not_end_is_still_one(serve: Any) -> None:
+    """The status has come, so the caller's deadline is not what is missed."""
+    head = b"HTTP/1.1 500 Oops\r\nContent-Length: 9999\r\n\r\n"
+    client, _ = serve(raw_reply(head, b"the model crashed", Gate()))
+    async with asyncio.timeout(30):
+        refused = await failure(client)
+    assert (refused.status, refused.message) == (500, "the model crashed")
+
+
 async def test_an_error_in_a_json_answer(serve: Any) -> None:
     """A status of 200 with an error in it is an error."""
     body = json.dumps({"error": {"message": "boom"}}).encode()
@@ -270,6 +281,8 @@ async def test_b15_a_dead_endpoint_is_an_error_of_the_endpoint(unused_port: int)
     """Nobody listens: after three attempts an error of the endpoint, which names it."""
     error = await failure(PolicyClient(f"http://127.0.0.1:{unused_port}/v1?key=query-secret"))
     assert f"http://127.0.0.1:{unused_port}/v1/chat/completions" in error.message
+    reason = f"cannot connect to 127.0.0.1:{unused_port}: {os.strerror(errno.ECONNREFUSED)}"
+    assert reason in error.message
     assert "query-secret" not in str(error)
     assert error.is_endpoint_failure
 

@@ -332,7 +332,7 @@ class TestScript:
             return None
 
         policy = ScriptedPolicy(respond=respond)
-        with pytest.raises(ScriptError, match="request 1: its reply is a NoneType"), policy:
+        with pytest.raises(ScriptError, match="respond failed: TypeError: a reply"), policy:
             assert ask(client, policy).status_code == 400
 
     @pytest.mark.parametrize(
@@ -343,6 +343,18 @@ class TestScript:
     ) -> None:
         with pytest.raises(TypeError, match=problem):
             stream_reply(step)
+
+    @pytest.mark.parametrize(
+        ("answer", "problem"),
+        [(None, "not NoneType"), (b"4", "not bytes"), (lambda _: "4", "into respond=")],
+    )
+    def test_what_is_no_reply_is_refused_where_it_is_written(
+        self, answer: Any, problem: str
+    ) -> None:
+        with pytest.raises(TypeError, match=problem):
+            ScriptedPolicy("first", answer)
+        with pytest.raises(TypeError, match=problem):
+            ScriptedPolicy().add(answer)
 
     def test_replies_can_be_added_while_it_runs(self, client: httpx.Client) -> None:
         with ScriptedPolicy() as policy:

@@ -150,10 +150,15 @@ class TestTrajectoryMessages:
         ):
             assert other.trajectory_messages is None
 
-    def test_messages_that_cannot_be_copied_survive(self, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("error", [RuntimeError, BaseException])
+    def test_messages_that_cannot_be_copied_survive(
+        self, error: type[BaseException], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A panic in a Rust extension, which is a bare BaseException, included."""
+
         class Uncopyable:
             def __deepcopy__(self, memo: object) -> "Uncopyable":
-                raise RuntimeError
+                raise error
 
         content = Uncopyable()
         with caplog.at_level(logging.WARNING):

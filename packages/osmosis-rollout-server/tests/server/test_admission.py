@@ -197,8 +197,8 @@ async def test_b25_unreadable_bodies_are_422(body: bytes) -> None:
         ("controller_api_key", f"{SECRET}\n"),
         ("controller_api_key", " "),
         ("controller_api_key", f"{SECRET}ключ"),
-        ("completion_callback_url", f"http://127.0.0.1/{SECRET}"),
-        ("grader_callback_url", f"http://127.0.0.1/{SECRET}"),
+        ("completion_callback_url", f"/{SECRET}"),
+        ("grader_callback_url", f"http://{SECRET}:port/"),
     ],
 )
 async def test_b24_b26_a_refusal_names_the_field_and_never_the_value(
@@ -222,15 +222,6 @@ async def test_b24_a_missing_field_does_not_show_the_others() -> None:
         answer = await client.http.post("/rollout", json=body)
     assert locs(answer) == [["body", "chat_completions_url"]]
     assert SECRET not in answer.text
-
-
-async def test_callbacks_are_refused_by_name_until_they_are_served() -> None:
-    fields = {
-        name: "http://127.0.0.1/x" for name in ("completion_callback_url", "grader_callback_url")
-    }
-    async with serving(create_rollout_server(backend=HeldBackend())) as client:
-        answer = await client.post("r-1", **fields)
-    assert locs(answer) == [["body", name] for name in fields]
 
 
 @pytest.mark.parametrize("path", ["/rollout", "/rollout/cancel"])

@@ -186,6 +186,21 @@ async def test_b22_a_sample_that_cannot_be_encoded_keeps_reward_label_and_flag()
     assert result["sample"] == {"label": "4", "reward": 1.0, "remove_sample": False}
 
 
+class Endless(list[Any]):
+    """A sequence that ends the process of whoever asks for its length."""
+
+    def __len__(self) -> int:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("messages", [5, Endless()], ids=["number", "sequence"])
+async def test_b22_messages_that_cannot_be_read_do_not_cost_the_reward(messages: Any) -> None:
+    outcome = succeeded(QUESTION, label="4", reward=1.0)
+    vars(outcome.result.sample)["messages"] = messages
+    result = await result_of(outcome)
+    assert result["sample"] == {"label": "4", "reward": 1.0, "remove_sample": False}
+
+
 async def test_b23_error_texts_are_made_fit_for_the_wire() -> None:
     workflow = ExecutionResult(status=RolloutStatus.FAILURE, err_message="bad byte \udcb2")
     result = await result_of(ExecutionOutcome(workflow=workflow))
@@ -204,10 +219,10 @@ async def test_b30_large_samples_and_long_conversations_are_read_whole() -> None
     [
         (ValueError("the pool is empty"), "the pool is empty"),
         (ValueError(), "ValueError"),
-        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit("no more"), "no more"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (asyncio.CancelledError(), "CancelledError"),
-        (BaseException("odd"), "BaseException: odd"),
+        (BaseException("odd"), "odd"),
         (BaseExceptionGroup("many", [SystemExit("inner")]), "many"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",

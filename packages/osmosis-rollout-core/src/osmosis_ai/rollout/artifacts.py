@@ -327,12 +327,20 @@ def _walk(root: Path, top: list[str]) -> Iterator[_Entry]:
                     path = PurePosixPath(*folder, entry.name)
                     if entry.is_dir(follow_symlinks=False) and len(path.parts) < _MAX_DEPTH:
                         folders.append(path.parts)
-                    else:
-                        yield path, entry.stat(follow_symlinks=False)
+                    elif info := _stat(entry, path):
+                        yield path, info
         except OSError as error:
             if not folder:
                 raise
             _log.warning("Left out %r: %s.", "/".join(folder), error.strerror)
+
+
+def _stat(entry: os.DirEntry[str], path: PurePosixPath) -> os.stat_result | None:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError as error:  # it is gone; what is beside it must not go with it
+        _log.warning("Left out %r: %s.", str(path), error.strerror)
+        return None
 
 
 def _parts(relative: str) -> list[str]:

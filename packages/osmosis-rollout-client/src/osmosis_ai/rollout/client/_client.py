@@ -11,6 +11,7 @@ from osmosis_ai.rollout.client._connection import Connection
 from osmosis_ai.rollout.client._errors import RolloutProtocolError
 from osmosis_ai.rollout.client._handle import (
     RolloutHandle,
+    StatusListener,
     admission_deadline,
     cancel_on_server,
 )
@@ -72,10 +73,12 @@ class RolloutClient:
         agent_timeout_sec: float | None = None,
         grader_timeout_sec: float | None = None,
         extra_fields: dict[str, Any] | None = None,
+        on_status: StatusListener | None = None,
     ) -> RolloutResultResponse:
         """Run one rollout and return its final result: success, failure or cancelled.
 
-        The arguments are the fields of `RolloutInitRequest`. When the caller is cancelled, the
+        The arguments are the fields of `RolloutInitRequest`, and `on_status`, which is called with
+        each new status as the server tells it. When the caller is cancelled, the
         rollout is cancelled on the server too, as far as that is possible within seconds.
 
         Raises:
@@ -94,6 +97,7 @@ class RolloutClient:
             agent_timeout_sec=agent_timeout_sec,
             grader_timeout_sec=grader_timeout_sec,
             extra_fields=extra_fields,
+            on_status=on_status,
         )
         try:
             return await handle
@@ -113,6 +117,7 @@ class RolloutClient:
         agent_timeout_sec: float | None = None,
         grader_timeout_sec: float | None = None,
         extra_fields: dict[str, Any] | None = None,
+        on_status: StatusListener | None = None,
     ) -> RolloutHandle:
         """Start one rollout in the background and return its handle at once.
 
@@ -134,7 +139,7 @@ class RolloutClient:
             extra_fields=extra_fields,
         )
         deadline = admission_deadline(self._admission_timeout_sec)
-        handle = RolloutHandle(self._connection, request, deadline=deadline)
+        handle = RolloutHandle(self._connection, request, deadline=deadline, on_status=on_status)
         self._handles.add(handle)
         handle.on_done(self._handles.discard)
         return handle

@@ -14,6 +14,9 @@ from osmosis_ai.rollout.types import (
     RolloutStatus,
 )
 
+type StatusListener = Callable[[RolloutStatus], None]
+"""Called with each new status of a rollout; it must not raise."""
+
 
 class RolloutHandle:
     """A rollout that was sent to a server; await it for its result.
@@ -25,10 +28,16 @@ class RolloutHandle:
     """
 
     def __init__(
-        self, connection: Connection, request: RolloutInitRequest, *, deadline: float
+        self,
+        connection: Connection,
+        request: RolloutInitRequest,
+        *,
+        deadline: float,
+        on_status: StatusListener | None = None,
     ) -> None:
         self.rollout_id: str = request.rollout_id or ""
         self._connection = connection
+        self._on_status = on_status
         self._status = RolloutStatus.QUEUED
         self._latest: RolloutResultResponse | None = None
         self._admitted = False
@@ -138,7 +147,10 @@ class RolloutHandle:
 
     def _on_answer(self, answer: RolloutResultResponse) -> None:
         self._latest = answer
+        changed = answer.status is not self._status
         self._status = answer.status
+        if changed and self._on_status:
+            self._on_status(answer.status)
         self._note(final=answer.status.is_final)
 
     def _note(self, *, final: bool) -> None:

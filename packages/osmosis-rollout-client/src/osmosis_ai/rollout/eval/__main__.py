@@ -7,6 +7,9 @@ def main() -> None:
     """Run the command with the process's arguments."""
     try:
         from osmosis_ai.rollout.eval._command import app
+
+        # Commands import what they need when they run.
+        app(prog_name="osmosis-rollout")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"rich", "typer"}:
@@ -14,7 +17,6 @@ def main() -> None:
         needed = "pip install 'osmosis-rollout-client[eval]'"
         print(f"osmosis-rollout needs {missing}: {needed}", file=sys.stderr)
         sys.exit(2)
-    app(prog_name="osmosis-rollout")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,15 @@
-"""The `osmosis-rollout` command; the only part that needs typer and rich."""
+"""The `osmosis-rollout` command.
 
-import asyncio
-import os
-import secrets
-import time
+Only typer is imported here: what a command needs is imported when it runs, for help has to come at
+once.
+"""
+
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from osmosis_ai.rollout.eval._display import ProgressDisplay, say, show_report
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
-from osmosis_ai.rollout.eval._evaluate import RunReport, evaluate
-from osmosis_ai.rollout.eval._options import EvalOptions
 
 _BAD_INPUT = 2
 
@@ -24,22 +20,53 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
+Plain = Annotated[bool, typer.Option("--plain", help="No bars, tables or colours anywhere.")]
 
-@app.callback()
-def _command() -> None:  # pyright: ignore[reportUnusedFunction]
-    # With a callback, typer keeps `eval` a subcommand although it is the only one.
-    pass
+
+@app.command("check")
+def check_command(
+    datasets: Annotated[list[Path], typer.Argument(help=".jsonl, .csv or .parquet files.")],
+    json: Json = False,
+) -> None:
+    """List everything that is wrong with datasets: file, row, line and column.
+
+    Exit status: 0 when every row can be used, 2 when something is wrong. Rows are counted from 0,
+    lines from 1.
+    """
+    from osmosis_ai.rollout.eval._checking import check_datasets
+
+    try:
+        good = check_datasets(datasets, as_json=json)
+    except EvalError as error:
+        raise refused(error) from None
+    raise typer.Exit(0 if good else _BAD_INPUT)
 
 
 @app.command("eval")
 def evaluate_command(
-    dataset: Annotated[Path, typer.Argument(help="The rows: a .jsonl file.")],
+    dataset: Annotated[
+        Path | None, typer.Argument(help="The rows: a .jsonl, .csv or .parquet file.")
+    ] = None,
     entrypoint: Annotated[
         str | None,
-        typer.Argument(help="The app to serve for the run: main.py:app or package.module:app."),
+        typer.Argument(
+            help="What to serve for the run: main.py:app or package.module:app, or a script that "
+            "serves, main.py."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file with any of these options; flags win.")
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="A running rollout server, instead of an entrypoint.")
+    ] = None,
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            help="The interpreter to serve the entrypoint with.",
+            show_default="its project's .venv, or this one",
+        ),
     ] = None,
     chat_url: Annotated[
         str | None,
@@ -49,31 +76,59 @@ def evaluate_command(
         Path | None,
         typer.Option(help="The policy: recorded solutions, one attempt by each model in it."),
     ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(help="Rows to run: 3,7,10-20, counted from 0.", show_default="all"),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Run the first so many.", show_default="all")
+    ] = None,
     attempts: Annotated[
         int | None,
         typer.Option(
             min=1, help="How often every row is tried.", show_default="1, or by each recorded model"
         ),
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many rollouts run at a time.")] = 16,
-    output: Annotated[
-        Path | None,
+    max_in_flight: Annotated[
+        int | None,
         typer.Option(
-            help="The run's directory, empty or not there yet.",
-            show_default="osmosis-runs/<dataset>-<time>",
+            min=1, help="How many rollouts run at a time.", show_default="the server's limit, or 16"
         ),
     ] = None,
-    pass_threshold: Annotated[
-        float, typer.Option(help="The reward from which an attempt counts as passed.")
-    ] = 1.0,
     agent_timeout: Annotated[
         float | None, typer.Option(help="Budget of each workflow, in seconds.")
     ] = None,
     grader_timeout: Annotated[
         float | None, typer.Option(help="Budget of each grading, in seconds.")
     ] = None,
+    pass_threshold: Annotated[
+        float | None,
+        typer.Option(help="Reward from which an attempt counts as passed.", show_default="1.0"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="The run's name; one that is there already is resumed.",
+            show_default="<dataset>-<time>",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The run's directory.", show_default="osmosis-runs/<name>"),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Resumed: run what failed again, too.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Set a run of this name aside, and begin anew.")
+    ] = False,
+    json: Json = False,
+    plain: Plain = False,
 ) -> None:
-    """Run every row of DATASET on a rollout server and score it.
+    """Run rows of DATASET on a rollout server and score them.
+
+    A run that was interrupted, however, is resumed by starting it again with the same --name.
+    Ctrl-C cancels the running rollouts and writes the results; a second one leaves at once.
 
     Exit status: 0 when every row ended in success, passed or not; 1 when some row failed or was
     cancelled; 2 for bad input, before anything ran.
@@ -81,40 +136,38 @@ def evaluate_command(
     Keys come from the environment: OSMOSIS_API_KEY for the policy's endpoint,
     OSMOSIS_ROLLOUT_SERVER_KEY for the rollout server.
     """
-    errors = Console(stderr=True)
+    from osmosis_ai.rollout.eval._eval_command import run_evaluation
+
+    flags: dict[str, Any] = {
+        "dataset": dataset,
+        "entrypoint": entrypoint,
+        "url": url,
+        "python": python,
+        "chat_url": chat_url,
+        "replay": replay,
+        "rows": rows,
+        "limit": limit,
+        "attempts": attempts,
+        "max_in_flight": max_in_flight,
+        "agent_timeout_sec": agent_timeout,
+        "grader_timeout_sec": grader_timeout,
+        "pass_threshold": pass_threshold,
+        "name": name,
+        "output": output,
+        "retry_failed": retry_failed or None,
+        "fresh": fresh or None,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
     try:
-        options = EvalOptions(
-            dataset=dataset,
-            output=output or _fresh_directory(dataset),
-            url=url,
-            entrypoint=entrypoint,
-            chat_url=chat_url,
-            replay=replay,
-            attempts=attempts,
-            concurrency=concurrency,
-            pass_threshold=pass_threshold,
-            agent_timeout_sec=agent_timeout,
-            grader_timeout_sec=grader_timeout,
-            server_key=os.environ.get("OSMOSIS_ROLLOUT_SERVER_KEY") or None,
-            chat_key=os.environ.get("OSMOSIS_API_KEY") or None if chat_url else None,
-        )
-        with ProgressDisplay(errors) as progress:
-            report = asyncio.run(evaluate(options, progress.add))
+        succeeded = run_evaluation(given, config, as_json=json, plain=plain)
     except EvalError as error:
-        say(errors, f"osmosis-rollout: {error}")
-        raise typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT) from None
-    show_report(report, Console())
-    _show_stop(report, errors)
-    raise typer.Exit(0 if report.succeeded else 1)
+        raise refused(error) from None
+    raise typer.Exit(0 if succeeded else 1)
 
 
-def _fresh_directory(dataset: Path) -> Path:
-    name = f"{dataset.stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    return Path("osmosis-runs", name)
+def refused(error: EvalError) -> typer.Exit:
+    """Say what is wrong, and return what ends the command."""
+    from osmosis_ai.rollout.eval._console import say, stderr
 
-
-def _show_stop(report: RunReport, console: Console) -> None:
-    if report.stopped:
-        say(console, f"the run ended early: {report.stopped.message}")
-        if report.stopped.detail:
-            say(console, f"{report.files.server_log} ends with:\n{report.stopped.detail}")
+    say(stderr(), f"osmosis-rollout: {error}")
+    return typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT)

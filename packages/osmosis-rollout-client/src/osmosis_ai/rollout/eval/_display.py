@@ -1,118 +1,54 @@
-"""What a person sees while a run goes on, and at its end."""
+"""What a person sees at the end of a run."""
 
-from textwrap import shorten
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
+from osmosis_ai.rollout.eval._console import say
 from osmosis_ai.rollout.eval._evaluate import RunReport
-from osmosis_ai.rollout.eval._metrics import Group
-from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._histogram import histogram
+from osmosis_ai.rollout.eval._metrics import Group, Tally
+from osmosis_ai.rollout.eval._outcomes import OutcomeStatus
 
-# Failures often come in crowds; `results.jsonl` has them all.
-_MAX_FAILURES_SHOWN = 10
-_MAX_REASON_CHARS = 300
-
-
-class ProgressDisplay:
-    """Shows how far a run is: a bar on a terminal, elsewhere a line for each tenth of it.
-
-    Args:
-        console: Where to show it.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._done = self._passed = self._failures = self._shown = 0
-        self._bar = Progress(
-            TextColumn("rollouts"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[summary]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task("", total=None, summary="starting")
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
-
-    def add(self, outcome: Outcome, total: int) -> None:
-        """Take note of an outcome, one of `total`."""
-        self._done += 1
-        self._passed += bool(outcome.passed)
-        if outcome.status is not OutcomeStatus.SUCCESS:
-            self._failures += 1
-        if outcome.status in {OutcomeStatus.FAILURE, OutcomeStatus.CANCELLED}:
-            self._show_failure(outcome)
-        summary = f"{self._passed} passed, {self._failures} without a result"
-        self._bar.update(self._task, total=total, completed=self._done, summary=summary)
-        if not self._console.is_terminal and self._reached_a_tenth(total):
-            say(self._console, f"{self._done}/{total} done, {summary}")
-
-    def _reached_a_tenth(self, total: int) -> bool:
-        return self._done * 10 // total > (self._done - 1) * 10 // total
-
-    def _show_failure(self, outcome: Outcome) -> None:
-        self._shown += 1
-        if self._shown > _MAX_FAILURES_SHOWN:
-            return
-        kind = ", ".join(filter(None, (outcome.status, outcome.err_category)))
-        reason = shorten(outcome.err_message or "no reason given", _MAX_REASON_CHARS)
-        say(self._console, f"row {outcome.row} attempt {outcome.attempt}: {kind}: {reason}")
-        if self._shown == _MAX_FAILURES_SHOWN:
-            say(self._console, "further ones are in results.jsonl only")
-
-
-def say(console: Console, text: str) -> None:
-    """Print text as it is, without what would steer a terminal: some of it is foreign."""
-    shown = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
-    console.print(shown, markup=False, highlight=False, emoji=False, soft_wrap=True)
+_BAR_CELLS = 40
 
 
 def show_report(report: RunReport, console: Console) -> None:
     """Show a run's numbers, and where everything lies."""
-    groups = report.tally.by_model or {"all attempts": report.tally.everything}
-    if console.is_terminal:
-        console.print(_table(groups))
-    else:
-        for name, group in groups.items():
-            say(console, f"{name} {passed_of(group)}{_exceptions(group)}")
-    if estimates := report.tally.pass_at_k:
-        shown = ", ".join(f"pass@{k} {value:.3f}" for k, value in estimates.items())
-        say(console, shown)
-    say(console, f"results:      {report.files.results}")
+    show_tally(report.tally, console)
+    say(console, f"run:          {report.files.path}")
+    say(console, f"results:      {report.files.index}")
     say(console, f"metrics:      {report.files.metrics}")
     trajectories = (
         f"{report.rollouts}/<rollout_id>/trajectory.json"
         if report.rollouts
-        else ("on the rollout server, in its artifact root")
+        else "on the rollout server, in its artifact root"
     )
     say(console, f"trajectories: {trajectories}")
+
+
+def show_tally(tally: Tally, console: Console) -> None:
+    """Show numbers: tables and bars on a terminal, elsewhere a line for each."""
+    groups = tally.by_model or {"all attempts": tally.everything}
+    if console.is_terminal:
+        console.print(_table(groups))
+        _show_rewards(tally.everything.rewards, console)
+    else:
+        for name, group in groups.items():
+            say(console, f"{name} {passed_of(group)}{_exceptions(group)}")
+    if estimates := tally.pass_at_k:
+        ends = tally.pass_at_k_intervals
+        shown = [f"pass@{k} {value:.3f} {_interval(ends[k])}" for k, value in estimates.items()]
+        say(console, ", ".join(shown))
+    if origins := tally.everything.origins:
+        shown = [f"{count} {origin}" for origin, count in origins.most_common()]
+        say(console, f"failures by origin: {', '.join(shown)}")
+    if work := _work(tally.everything.as_json()):
+        say(console, work)
 
 
 def passed_of(group: Group) -> str:
@@ -128,6 +64,29 @@ def _exceptions(group: Group) -> str:
         if status is not OutcomeStatus.SUCCESS and group.statuses[status]
     ]
     return "".join(counts)
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return f"[{ends[0]:.3f}, {ends[1]:.3f}]" if ends else ""
+
+
+def _work(numbers: dict[str, Any]) -> str:
+    names = ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens")
+    told = {name: numbers[name] for name in names if numbers[name]}
+    parts = [f"{value['total']:,.0f} {name.replace('_', ' ')}" for name, value in told.items()]
+    return ", ".join(parts)
+
+
+def _show_rewards(rewards: Sequence[float], console: Console) -> None:
+    bars = histogram(rewards)
+    highest = max((bar.count for bar in bars), default=0)
+    if len(bars) < 2:
+        return
+    say(console, "rewards")
+    for bar in bars:
+        blocks = "\u2588" * max(round(_BAR_CELLS * bar.count / highest), bar.count > 0)
+        say(console, f"{bar.label:>15}  {blocks} {bar.count}")
+    say(console, "")
 
 
 def _table(groups: dict[str, Group]) -> Table:

@@ -16,22 +16,32 @@ class DatasetError(EvalError):
 
     Attributes:
         path: The file.
-        line: The line, counted from 1, or None when the whole file is meant.
+        row: The row, counted from 0 as in a run's results, or None when the whole file is meant.
+        line: The line, counted from 1, or None when the whole file is meant or has no lines.
         column: The column by name, or the place in the line, counted from 1; None when the whole
-            line is meant.
+            row is meant.
         problem: What is wrong, and what to do about it.
     """
 
     def __init__(
-        self, path: Path, problem: str, *, line: int | None = None, column: int | str | None = None
+        self,
+        path: Path,
+        problem: str,
+        *,
+        row: int | None = None,
+        line: int | None = None,
+        column: int | str | None = None,
     ) -> None:
         where = [str(path)]
+        if row is not None:
+            where.append(f"row {row}")
         if line is not None:
             where.append(f"line {line}")
         if column is not None:
             where.append(f"column {column!r}")
         super().__init__(f"{', '.join(where)}: {problem}")
         self.path = path
+        self.row = row
         self.line = line
         self.column = column
         self.problem = problem

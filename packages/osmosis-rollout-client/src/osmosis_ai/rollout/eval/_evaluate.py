@@ -2,27 +2,50 @@
 
 import asyncio
 import secrets
-import signal
-import threading
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from osmosis_ai.rollout.client import RolloutClient, RolloutProtocolError
-from osmosis_ai.rollout.eval._dataset import read_dataset
+from osmosis_ai.rollout.eval._entrypoint import Entrypoint
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._executing import Executor
-from osmosis_ai.rollout.eval._files import RunFiles
+from osmosis_ai.rollout.eval._files import OpenRun, RunFiles
+from osmosis_ai.rollout.eval._journal import Entry, read_journal
+from osmosis_ai.rollout.eval._manifest import manifest_of
 from osmosis_ai.rollout.eval._metrics import Tally
 from osmosis_ai.rollout.eval._options import EvalOptions
-from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus, jobs_of
+from osmosis_ai.rollout.eval._outcomes import (
+    Attempt,
+    Job,
+    Outcome,
+    OutcomeStatus,
+    jobs_of,
+)
 from osmosis_ai.rollout.eval._policies import attempts_of, policy_of, started
-from osmosis_ai.rollout.eval._running import Stop, run_jobs
-from osmosis_ai.rollout.eval._serving import Entrypoint, serving
+from osmosis_ai.rollout.eval._policy import Policy
+from osmosis_ai.rollout.eval._running import ENDED_BY_THE_RUN, Stop, run_jobs
+from osmosis_ai.rollout.eval._selection import selected_rows
+from osmosis_ai.rollout.eval._serving import serving
+from osmosis_ai.rollout.eval._settled import Settled
+from osmosis_ai.rollout.eval._signals import interruptible
 
-type Listener = Callable[[Outcome, int], None]
-"""Called with each outcome as it comes, and with how many there will be."""
+_DEFAULT_IN_FLIGHT = 16
+
+
+class Listener:
+    """What is told of a run while it goes on; by default, nothing happens."""
+
+    def on_start(self, total: int, resumed: int) -> None:
+        """Hear how many outcomes there will be, and how many of them an earlier start brought."""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Hear of an outcome, which is in the journal by now."""
+
+    def on_stop(self, stop: Stop) -> None:
+        """Hear that the run will end early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +71,21 @@ class RunReport:
         statuses = self.tally.everything.statuses
         return statuses[OutcomeStatus.SUCCESS] == statuses.total()
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the report for machines."""
+        return {
+            "run": str(self.files.path),
+            "rollouts": str(self.rollouts) if self.rollouts else None,
+            "stopped": self.stopped.message if self.stopped else None,
+            **self.tally.as_json(),
+        }
 
-async def evaluate(options: EvalOptions, on_outcome: Listener) -> RunReport:
-    """Run every row of a dataset on a rollout server, and write what came of it.
 
-    The whole dataset is checked before anything runs. Ctrl-C and SIGTERM cancel the running
+async def evaluate(options: EvalOptions, listener: Listener | None = None) -> RunReport:
+    """Run rows of a dataset on a rollout server, and write what came of it.
+
+    The selected rows are checked before anything runs. A run whose directory is there already is
+    resumed: what has ended by itself stays as it is. Ctrl-C and SIGTERM cancel the running
     rollouts and skip the others; so does the end of a server that the run has started, as failures.
 
     Raises:
@@ -60,116 +93,129 @@ async def evaluate(options: EvalOptions, on_outcome: Listener) -> RunReport:
         RunError: outcomes could not be written, or their counts do not add up.
     """
     entrypoint = Entrypoint.parse(options.entrypoint) if options.entrypoint else None
-    rows = sum(1 for _ in read_dataset(options.dataset))
+    selected = selected_rows(options.dataset, options.selection, options.limit)
+    rows = sum(1 for _ in selected)
     async with AsyncExitStack() as stack:
         policy = await stack.enter_async_context(started(policy_of(options)))
         attempts = attempts_of(policy, options.attempts)
-        files = stack.enter_context(RunFiles(options.output))
-        tally, total = Tally(attempts), rows * len(attempts)
+        manifest = manifest_of(options, entrypoint, policy, attempts, rows)
+        files = RunFiles(options.output)
+        run = stack.enter_context(OpenRun(files, manifest, fresh=options.fresh))
+        course = _Course(options, entrypoint, policy, attempts, run, listener or Listener())
+        return await course.take(rows)
 
-        def record(outcome: Outcome) -> None:
-            files.add(outcome)
-            tally.add(outcome)
-            on_outcome(outcome, total)
 
+@dataclass(slots=True)
+class _Course:
+    """A run on its way."""
+
+    options: EvalOptions
+    entrypoint: Entrypoint | None
+    policy: Policy
+    attempts: list[Attempt]
+    run: OpenRun
+    listener: Listener
+
+    async def take(self, rows: int) -> RunReport:
+        """Run what has not ended yet, and return the numbers of everything."""
         stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
-        jobs = jobs_of(read_dataset(options.dataset), attempts, run_id=secrets.token_hex(4))
-        with _stopped_by_signals(stopped):
-            async with _server(options, entrypoint, files, stopped) as client:
-                executor = Executor(client, policy, options)
-                await run_jobs(
-                    jobs,
-                    executor.execute,
-                    record,
-                    concurrency=min(options.concurrency, total),
-                    stopped=stopped,
-                )
-        tally.check(total)
-        report = RunReport(
-            tally,
-            files,
-            files.rollouts.resolve() if entrypoint else None,
-            stopped.result() if stopped.done() else None,
-        )
-        files.write_metrics(_metrics(options, report, rows))
-        return report
+        total = rows * len(self.attempts)
+        outcomes = self._earlier()
+        self.listener.on_start(total, len(outcomes))
 
+        async def record(entry: Entry) -> None:
+            outcome = entry.outcome
+            if outcome.origin != ENDED_BY_THE_RUN:
+                await self.run.journal.append(entry)
+            outcomes.add(outcome)
+            self.listener.on_outcome(outcome)
 
-def _metrics(options: EvalOptions, report: RunReport, rows: int) -> dict[str, object]:
-    return {
-        "dataset": str(options.dataset),
-        "rows": rows,
-        "attempts": len(report.tally.attempts),
-        "pass_threshold": options.pass_threshold,
-        "rollouts": str(report.rollouts) if report.rollouts else None,
-        "stopped": report.stopped.message if report.stopped else None,
-        **report.tally.as_json(),
-    }
+        def stop(stop: Stop) -> None:
+            if not stopped.done():
+                stopped.set_result(stop)
+                self.listener.on_stop(stop)
 
+        with interruptible(lambda: stop(Stop(OutcomeStatus.CANCELLED, "interrupted"))):
+            if len(outcomes) < total:
+                async with self._server(stopped, stop) as client:
+                    await run_jobs(
+                        self._jobs(outcomes),
+                        Executor(client, self.policy, self.options).execute,
+                        record,
+                        concurrency=min(await self._in_flight(client), total),
+                        stopped=stopped,
+                    )
+        return self._report(outcomes, total, stopped.result() if stopped.done() else None)
 
-@asynccontextmanager
-async def _server(
-    options: EvalOptions,
-    entrypoint: Entrypoint | None,
-    files: RunFiles,
-    stopped: asyncio.Future[Stop],
-) -> AsyncGenerator[RolloutClient]:
-    """Connect to the server that is there, or to one that is started for the run."""
-    if entrypoint is None:
-        async with RolloutClient(url=options.url or "", api_key=options.server_key) as client:
-            try:
-                await client.health()
-            except RolloutProtocolError as error:
-                raise EvalError(str(error)) from None
-            yield client
-        return
-    async with (
-        serving(
-            entrypoint,
-            artifact_root=files.rollouts.resolve(),
-            log=files.server_log,
-            server_key=options.server_key,
-            stopped=stopped,
-        ) as server,
-        RolloutClient(url=server.url, api_key=options.server_key) as client,
-    ):
+    def _earlier(self) -> Settled:
+        """Return the outcomes that earlier starts of the run brought."""
+        entries = read_journal(self.run.files.journal) if self.run.resumed else ()
+        earlier = (entry.outcome for entry in entries)
+        return Settled(earlier, retry_failed=self.options.retry_failed)
 
-        async def watch() -> None:
-            how = await server.ended()
-            _stop(stopped, Stop(OutcomeStatus.FAILURE, how, server.last_lines()))
+    def _jobs(self, done: Settled) -> Iterator[Job]:
+        options = self.options
+        rows = selected_rows(options.dataset, options.selection, options.limit)
+        jobs = jobs_of(rows, self.attempts, run_id=secrets.token_hex(4))
+        return (job for job in jobs if job.place not in done)
 
-        watching = asyncio.create_task(watch())
+    async def _in_flight(self, client: RolloutClient) -> int:
+        if self.options.max_in_flight is not None:
+            return self.options.max_in_flight
+        # More would only wait in the server's own line, and that costs them their agent budget.
         try:
-            yield client
-        finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+            concurrency = (await client.health()).get("concurrency")
+        except RolloutProtocolError:
+            concurrency = None  # what is wrong with the server, the rollouts will tell
+        limit = None
+        if isinstance(concurrency, dict):
+            limit = cast("dict[str, Any]", concurrency).get("max_concurrent")
+        return limit if isinstance(limit, int) and limit > 0 else _DEFAULT_IN_FLIGHT
 
+    @asynccontextmanager
+    async def _server(
+        self, stopped: asyncio.Future[Stop], stop: Callable[[Stop], None]
+    ) -> AsyncGenerator[RolloutClient]:
+        """Connect to the server that is there, or to one that is started for the run."""
+        options, files = self.options, self.run.files
+        if self.entrypoint is None:
+            async with RolloutClient(url=options.url or "", api_key=options.server_key) as client:
+                try:
+                    await client.health()
+                except RolloutProtocolError as error:
+                    raise EvalError(str(error)) from None
+                yield client
+            return
+        async with (
+            serving(
+                self.entrypoint,
+                python=options.python or self.entrypoint.python(),
+                env=options.env,
+                artifact_root=files.rollouts.absolute(),
+                log=files.server_log,
+                server_key=options.server_key,
+                stopped=stopped,
+            ) as server,
+            RolloutClient(url=server.url, api_key=options.server_key) as client,
+        ):
 
-def _stop(stopped: asyncio.Future[Stop], stop: Stop) -> None:
-    if not stopped.done():
-        stopped.set_result(stop)
+            async def watch() -> None:
+                how = await server.ended()
+                stop(Stop(OutcomeStatus.FAILURE, how, server.last_lines()))
 
+            watching = asyncio.create_task(watch())
+            try:
+                yield client
+            finally:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
 
-@contextmanager
-def _stopped_by_signals(stopped: asyncio.Future[Stop]) -> Generator[None]:
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def on_signal() -> None:
-        # A second signal finds the defaults, and ends the process at once.
-        restore()
-        _stop(stopped, Stop(OutcomeStatus.CANCELLED, "interrupted"))
-
-    def restore() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in signals:
-            loop.add_signal_handler(number, on_signal)
-    try:
-        yield
-    finally:
-        restore()
+    def _report(self, outcomes: Settled, total: int, stopped: Stop | None) -> RunReport:
+        files = self.run.files
+        tally = Tally.of(outcomes.in_order(), [attempt.model for attempt in self.attempts])
+        tally.check(total)
+        rollouts = files.rollouts.absolute() if self.entrypoint else None
+        report = RunReport(tally, files, rollouts, stopped)
+        files.write_results(outcomes.in_order(), report.as_json())
+        return report

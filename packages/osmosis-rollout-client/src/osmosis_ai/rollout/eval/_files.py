@@ -1,45 +1,98 @@
 """The run's directory: what is written, and when."""
 
 import json
-from contextlib import suppress
-from dataclasses import asdict
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
+from osmosis_ai.rollout.eval._journal import Journal
+from osmosis_ai.rollout.eval._manifest import check_same_inputs, checked_manifest
 from osmosis_ai.rollout.eval._outcomes import Outcome
 
 
 class RunFiles:
-    """A run's directory, with `results.jsonl` open in it.
+    """The files of a run by their names.
 
-    - `results.jsonl`: a line per row and attempt, written as it ends.
-    - `metrics.json`: the run's numbers, written at its end.
+    - `manifest.json`: the run's inputs.
+    - `journal.jsonl`: each attempt as it ended by itself, with its sample; written before it
+      counts, and never changed after that.
+    - `index.jsonl`: a line per row and attempt, in their order; written at the end.
+    - `metrics.json`: the run's numbers, likewise.
     - `rollouts/<rollout id>/`: trajectory and artifacts, where the run serves the app itself.
     - `server.log`: the output of that server.
 
     Args:
-        path: The directory; it is made where it is missing.
-
-    Raises:
-        EvalError: it holds something already, or cannot be written.
+        path: The run's directory.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rollouts = path / "rollouts"
-        self.server_log = path / "server.log"
-        self.metrics = path / "metrics.json"
-        self.results = path / "results.jsonl"
+        self.manifest: Path = path / "manifest.json"
+        self.journal: Path = path / "journal.jsonl"
+        self.index: Path = path / "index.jsonl"
+        self.metrics: Path = path / "metrics.json"
+        self.rollouts: Path = path / "rollouts"
+        self.server_log: Path = path / "server.log"
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the run's manifest.
+
+        Raises:
+            EvalError: there is none, or it cannot be used.
+        """
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                msg = f"{path} is not empty: give the run a directory of its own with --output"
-                raise EvalError(msg)
-            self._lines = self.results.open("x", encoding="utf-8")
+            return checked_manifest(self.manifest, json.loads(self.manifest.read_bytes()))
+        except ValueError:
+            return checked_manifest(self.manifest, None)
         except OSError as error:
-            msg = f"{path}: the run's directory cannot be written: {error.strerror or error}"
+            msg = f"{self.path} is no run: {self.manifest.name}: {error.strerror or error}"
+            raise EvalError(msg) from None
+
+    def write_results(self, outcomes: Iterable[Outcome], metrics: Mapping[str, Any]) -> None:
+        """Write a run's outcomes and its numbers.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        try:
+            replace_file(self.index, (json.dumps(outcome.as_json()) for outcome in outcomes))
+            replace_file(self.metrics, [json.dumps(metrics, indent=2)])
+        except OSError as error:
+            msg = f"{self.path}: the results cannot be written: {error.strerror or error}"
+            raise RunError(msg) from None
+
+
+class OpenRun:
+    """A run that this process is at work on, with its journal open.
+
+    Args:
+        files: The run's files.
+        manifest: Its manifest; one that is there already must have the same inputs.
+        fresh: Whether a run that is there already is set aside.
+
+    Raises:
+        EvalError: another process is at work on it, its inputs have changed, the directory holds
+            something else, or it cannot be written.
+    """
+
+    def __init__(self, files: RunFiles, manifest: Mapping[str, Any], *, fresh: bool) -> None:
+        self.files = files
+        try:
+            if fresh:
+                _set_aside(files)
+            files.path.mkdir(parents=True, exist_ok=True)
+            self.resumed: bool = _is_run(files)
+            self.journal: Journal = Journal(files.journal)
+            try:
+                self._settle_manifest(manifest)
+            except BaseException:
+                self.journal.close()
+                raise
+        except OSError as error:
+            msg = f"{files.path}: the run's directory cannot be written: {error.strerror or error}"
             raise EvalError(msg) from None
 
     def __enter__(self) -> Self:
@@ -51,32 +104,48 @@ class RunFiles:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(OSError):  # what could not be written has been reported
-            self._lines.close()
+        self.journal.close()
 
-    def add(self, outcome: Outcome) -> None:
-        """Write one outcome's line, before anything else counts it.
-
-        Raises:
-            RunError: the line cannot be written.
-        """
-        try:
-            self._lines.write(json.dumps(asdict(outcome)) + "\n")
-            self._lines.flush()
-        except OSError as error:
-            raise _unwritable(self.results, error) from None
-
-    def write_metrics(self, metrics: dict[str, Any]) -> None:
-        """Write the run's numbers.
-
-        Raises:
-            RunError: they cannot be written.
-        """
-        try:
-            self.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(self.metrics, error) from None
+    def _settle_manifest(self, manifest: Mapping[str, Any]) -> None:
+        if self.files.manifest.exists():
+            old = self.files.read_manifest()
+            check_same_inputs(self.files.path, old["inputs"], manifest["inputs"])
+        else:
+            replace_file(self.files.manifest, [json.dumps(manifest, indent=2)])
 
 
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(f"{path}: cannot be written: {error.strerror or error}")
+def replace_file(path: Path, lines: Iterable[str]) -> None:
+    """Write a file of lines that is whole at any moment, the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    half = path.with_name(f".{path.name}.half")
+    with half.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    half.replace(path)
+
+
+def _is_run(files: RunFiles) -> bool:
+    """Tell whether there is a run already; a directory with anything else in it is refused."""
+    found = {path.name for path in files.path.iterdir()}
+    # A process that was lost while it began leaves a journal without a manifest.
+    ours = {files.journal.name, f".{files.manifest.name}.half"}
+    if found - ours and files.manifest.name not in found:
+        msg = f"{files.path} is not empty, and no run: give the run a directory of its own"
+        raise EvalError(msg)
+    return files.manifest.name in found
+
+
+def _set_aside(files: RunFiles) -> None:
+    if not files.path.exists():
+        return
+    if _is_run(files):
+        # Whoever is at work on it goes on holding its lock.
+        Journal(files.journal).close()
+        number = 1
+        while (kept := files.path.with_name(f"{files.path.name}.{number}")).exists():
+            number += 1
+        files.path.rename(kept)

@@ -1,28 +1,20 @@
-"""Numbers of a run, gathered as its outcomes come."""
+"""Numbers of a run, from its outcomes."""
 
-import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from osmosis_ai.rollout.eval._errors import RunError
-from osmosis_ai.rollout.eval._outcomes import Attempt, Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus, Place
+from osmosis_ai.rollout.eval._statistics import Interval, distribution, interval, mean_of, pass_at_k
 
+_COUNTS = ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens")
+_PHASES = ("duration_sec", "queued_sec", "workflow_sec", "grading_sec")
 
-def pass_at_k(attempts: int, passed: int, k: int) -> float:
-    """Return the chance that at least one of `k` attempts passes, estimated without bias.
-
-    That is 1 - C(n - c, k) / C(n, k) for n attempts of which c passed (Chen et al., 2021,
-    arXiv:2107.03374).
-
-    Raises:
-        ValueError: not 1 <= k <= attempts, or not 0 <= passed <= attempts.
-    """
-    if not (1 <= k <= attempts and 0 <= passed <= attempts):
-        msg = f"pass@{k} needs 1 <= k <= attempts and 0 <= passed <= attempts"
-        raise ValueError(msg)
-    return 1.0 - math.comb(attempts - passed, k) / math.comb(attempts, k)
+type Passes = tuple[int, int]
+"""Of one row: the graded attempts, and those of them that passed."""
 
 
 @dataclass
@@ -30,21 +22,28 @@ class Group:
     """The outcomes of all attempts, or of those of one recorded model."""
 
     statuses: Counter[OutcomeStatus] = field(default_factory=Counter[OutcomeStatus])
-    failures: Counter[str] = field(default_factory=Counter[str])
+    categories: Counter[str] = field(default_factory=Counter[str])
+    origins: Counter[str] = field(default_factory=Counter[str])
     rewards: list[float] = field(default_factory=list[float])
-    durations: list[float] = field(default_factory=list[float])
+    numbers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     passed: int = 0
+    _rows: dict[int, Passes] = field(default_factory=dict[int, Passes])
 
     def add(self, outcome: Outcome) -> None:
         """Count one outcome."""
         self.statuses[outcome.status] += 1
         if outcome.status is OutcomeStatus.FAILURE:
-            self.failures[outcome.err_category or "no result"] += 1
+            self.categories[outcome.err_category or "no result"] += 1
+            self.origins[outcome.origin or "unknown"] += 1
         if outcome.reward is not None:
             self.rewards.append(outcome.reward)
             self.passed += bool(outcome.passed)
-        if outcome.duration_sec is not None:
-            self.durations.append(outcome.duration_sec)
+            graded, passed = self._rows.get(outcome.row, (0, 0))
+            self._rows[outcome.row] = graded + 1, passed + bool(outcome.passed)
+        for name in (*_COUNTS, *_PHASES):
+            value: float | None = getattr(outcome, name)
+            if value is not None:
+                self.numbers[name].append(value)
 
     @property
     def graded(self) -> int:
@@ -56,17 +55,25 @@ class Group:
         """Passed attempts over graded ones; None when none was graded."""
         return self.passed / self.graded if self.graded else None
 
+    @property
+    def rows(self) -> list[Passes]:
+        """The rows with a graded attempt."""
+        return list(self._rows.values())
+
     def as_json(self) -> dict[str, Any]:
         """Return the numbers for `metrics.json`."""
         return {
             "total": self.statuses.total(),
             **{status.value: self.statuses[status] for status in OutcomeStatus},
-            "failures_by_category": dict(sorted(self.failures.items())),
+            "failures_by_category": dict(sorted(self.categories.items())),
+            "failures_by_origin": dict(sorted(self.origins.items())),
             "graded": self.graded,
             "passed": self.passed,
             "pass_rate": self.pass_rate,
-            "reward": _distribution(self.rewards),
-            "duration_sec": _distribution(self.durations),
+            "pass_rate_interval": interval(self.rows, _pass_rate),
+            "reward": distribution(self.rewards),
+            **{name: _with_total(self.numbers.get(name, [])) for name in _COUNTS},
+            **{name: distribution(self.numbers.get(name, [])) for name in _PHASES},
         }
 
 
@@ -75,37 +82,42 @@ class Tally:
     """Everything that is counted in a run.
 
     Attributes:
-        attempts: The attempts that every row gets.
+        models: The recorded model of each attempt, or None where the attempts are alike.
         everything: All outcomes.
         by_model: The outcomes of each recorded model; empty where the attempts are alike.
     """
 
-    attempts: list[Attempt]
+    models: Sequence[str | None]
     everything: Group = field(default_factory=Group)
     by_model: dict[str, Group] = field(default_factory=dict[str, Group])
-    _graded: Counter[int] = field(default_factory=Counter[int])
-    _passed: Counter[int] = field(default_factory=Counter[int])
-    _seen: set[str] = field(default_factory=set[str])
+    _places: set[Place] = field(default_factory=set[Place])
 
-    def __post_init__(self) -> None:
-        self.by_model = {attempt.model: Group() for attempt in self.attempts if attempt.model}
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome], models: Sequence[str | None]) -> Self:
+        """Return the tally of these outcomes.
+
+        Raises:
+            RunError: one attempt at a row has several outcomes.
+        """
+        tally = cls(models, by_model={model: Group() for model in models if model})
+        for outcome in outcomes:
+            tally.add(outcome)
+        return tally
 
     def add(self, outcome: Outcome) -> None:
         """Count one outcome.
 
         Raises:
-            RunError: the rollout has been counted already.
+            RunError: this attempt at this row has been counted already.
         """
-        if outcome.rollout_id in self._seen:
-            msg = f"rollout {outcome.rollout_id} ended twice: the run's counts cannot be trusted"
+        if outcome.place in self._places:
+            row, attempt = outcome.place
+            msg = f"attempt {attempt} at row {row} ended twice: the counts cannot be trusted"
             raise RunError(msg)
-        self._seen.add(outcome.rollout_id)
+        self._places.add(outcome.place)
         self.everything.add(outcome)
         if outcome.model:
             self.by_model[outcome.model].add(outcome)
-        if outcome.passed is not None:
-            self._graded[outcome.row] += 1
-            self._passed[outcome.row] += outcome.passed
 
     def check(self, expected: int) -> None:
         """Make sure that every attempt at every row was counted.
@@ -124,36 +136,43 @@ class Tally:
 
         Empty for a single attempt, and where the attempts are different models.
         """
-        if len(self.attempts) < 2 or self.by_model:
+        return {
+            k: statistics.fmean(pass_at_k(*row, k) for row in rows)
+            for k, rows in self._rows_by_k().items()
+        }
+
+    @property
+    def pass_at_k_intervals(self) -> dict[int, Interval | None]:
+        """95 % bootstrap intervals of `pass_at_k`, with rows as the units that are drawn."""
+        return {
+            k: interval([pass_at_k(*row, k) for row in rows], mean_of)
+            for k, rows in self._rows_by_k().items()
+        }
+
+    def _rows_by_k(self) -> dict[int, list[Passes]]:
+        if len(self.models) < 2 or self.by_model:
             return {}
-        estimates: dict[int, float] = {}
-        for k in range(1, len(self.attempts) + 1):
-            rows = [row for row, graded in self._graded.items() if graded >= k]
-            if rows:
-                estimates[k] = statistics.fmean(
-                    pass_at_k(self._graded[row], self._passed[row], k) for row in rows
-                )
-        return estimates
+        by_k = {
+            k: [row for row in self.everything.rows if row[0] >= k]
+            for k in range(1, len(self.models) + 1)
+        }
+        return {k: rows for k, rows in by_k.items() if rows}
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers for `metrics.json`."""
         return {
             **self.everything.as_json(),
             "pass_at_k": {str(k): value for k, value in self.pass_at_k.items()},
+            "pass_at_k_intervals": {str(k): ends for k, ends in self.pass_at_k_intervals.items()},
             "by_model": {model: group.as_json() for model, group in self.by_model.items()},
         }
 
 
-def _distribution(values: list[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    quantiles = statistics.quantiles(values, n=4, method="inclusive") if values[1:] else values * 3
-    return {
-        "mean": float(statistics.mean(values)),
-        "std": statistics.pstdev(values),
-        "min": min(values),
-        "p25": quantiles[0],
-        "p50": quantiles[1],
-        "p75": quantiles[2],
-        "max": max(values),
-    }
+def _pass_rate(rows: Mapping[Passes, int]) -> float:
+    graded = sum(count * row[0] for row, count in rows.items())
+    return sum(count * row[1] for row, count in rows.items()) / graded
+
+
+def _with_total(values: Sequence[float]) -> dict[str, float] | None:
+    numbers = distribution(values)
+    return numbers and {"total": sum(values)} | numbers

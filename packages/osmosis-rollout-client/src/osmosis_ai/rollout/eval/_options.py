@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._selection import RowSelection
 from osmosis_ai.rollout.types.protocol import ApiKey, HttpUrl
 
 
@@ -16,16 +17,25 @@ class EvalOptions:
 
     Attributes:
         dataset: The rows; see `read_dataset`.
-        output: The run's directory; it must not hold anything yet.
+        output: The run's directory. A run that is there already with the same inputs is resumed.
         url: Base URL of a running rollout server, or None.
-        entrypoint: An app to serve for the run, `main.py:app` or `package.module:app`, or None.
+        entrypoint: What to serve for the run, or None: an app, `main.py:app` or
+            `package.module:app`, or a script, `main.py`, that listens on `_OSMOSIS_ROLLOUT_PORT`.
+        python: The interpreter to serve it with. By default that of the project's own `.venv`,
+            if it has one, else the running one.
         chat_url: Base URL of the policy's endpoint, or None.
         replay: A file of recorded solutions that play the policy, or None.
+        rows: The rows to run, such as `3,7,10-20`, counted from 0; by default all.
+        limit: How many of them to run at most, the first ones; by default all.
         attempts: How often every row is tried. By default once, or by each recorded model.
-        concurrency: How many rollouts run at a time.
+        max_in_flight: How many rollouts run at a time. By default as many as the server's health
+            names, and 16 where it names no limit.
         pass_threshold: The reward from which an attempt counts as passed.
         agent_timeout_sec: Budget of each workflow in seconds, or None.
         grader_timeout_sec: Budget of each grading in seconds, or None.
+        retry_failed: Whether a resumed run runs again what failed or was cancelled.
+        fresh: Whether a run that is there already is set aside, and begun anew.
+        env: Further environment variables of the entrypoint's process; they are no secret.
         server_key: The rollout server's own key, or None.
         chat_key: Bearer for the policy's endpoint, or None.
 
@@ -37,13 +47,19 @@ class EvalOptions:
     output: Path
     url: str | None = None
     entrypoint: str | None = None
+    python: Path | None = None
     chat_url: str | None = None
     replay: Path | None = None
+    rows: str | None = None
+    limit: int | None = None
     attempts: int | None = None
-    concurrency: int = 16
+    max_in_flight: int | None = None
     pass_threshold: float = 1.0
     agent_timeout_sec: float | None = None
     grader_timeout_sec: float | None = None
+    retry_failed: bool = False
+    fresh: bool = False
+    env: dict[str, str] = field(default_factory=dict[str, str])
     server_key: str | None = field(default=None, repr=False)
     chat_key: str | None = field(default=None, repr=False)
 
@@ -54,13 +70,21 @@ class EvalOptions:
         if (self.chat_url is None) == (self.replay is None):
             msg = "give the policy, either --replay FILE or --chat-url URL"
             raise EvalError(msg)
-        if self.concurrency < 1 or (self.attempts is not None and self.attempts < 1):
-            msg = "concurrency and attempts must be at least 1"
-            raise EvalError(msg)
+        for name in ("attempts", "limit", "max_in_flight"):
+            value: int | None = getattr(self, name)
+            if value is not None and value < 1:
+                msg = f"{name} must be at least 1"
+                raise EvalError(msg)
+        _ = self.selection
         _check("--url", self.url, HttpUrl)
         _check("--chat-url", self.chat_url, HttpUrl)
         _check("the rollout server's key", self.server_key, ApiKey)
         _check("the policy's key", self.chat_key, ApiKey)
+
+    @property
+    def selection(self) -> RowSelection | None:
+        """The rows to run, or None for all."""
+        return None if self.rows is None else RowSelection.parse(self.rows)
 
 
 def _check(name: str, value: str | None, kind: Any) -> None:

@@ -58,6 +58,9 @@ class Policy(Protocol):
     ) -> dict[str, Any] | None:
         """Return what the policy knows of a rollout that has ended, as JSON; called once.
 
+        It goes into the rollout's outcome. `prompt_tokens` and `completion_tokens` in it, whole
+        numbers over all calls, count in the run's own numbers.
+
         Args:
             job: The rollout.
             messages: The sample's messages, or None where there is no sample.

@@ -5,10 +5,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from osmosis_ai.rollout.eval._journal import Entry
 from osmosis_ai.rollout.eval._outcomes import Job, Outcome, OutcomeStatus
+from osmosis_ai.rollout.types import RolloutErrorOrigin
 
-type Execute = Callable[[Job], Coroutine[Any, Any, Outcome]]
-type Record = Callable[[Outcome], None]
+type Execute = Callable[[Job], Coroutine[Any, Any, Entry]]
+type Record = Callable[[Entry], Coroutine[Any, Any, None]]
+
+ENDED_BY_THE_RUN = "run"
+"""The origin of outcomes that say nothing of the job: the run ended before it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ async def run_jobs(
 
     async def work() -> None:
         for job in jobs:
-            record(await _settle(job, execute, stopped))
+            await record(await _settle(job, execute, stopped))
 
     try:
         async with asyncio.TaskGroup() as workers:
@@ -59,10 +64,10 @@ async def run_jobs(
         raise group.exceptions[0] from None
 
 
-async def _settle(job: Job, execute: Execute, stopped: asyncio.Future[Stop]) -> Outcome:
+async def _settle(job: Job, execute: Execute, stopped: asyncio.Future[Stop]) -> Entry:
     if stopped.done():
         reason = f"not started: {stopped.result().message}"
-        return Outcome.without_result(job, OutcomeStatus.SKIPPED, reason)
+        return _unfinished(job, OutcomeStatus.SKIPPED, reason)
     running = asyncio.create_task(execute(job))
     either: set[asyncio.Future[Any]] = {running, stopped}
     try:
@@ -74,7 +79,20 @@ async def _settle(job: Job, execute: Execute, stopped: asyncio.Future[Stop]) -> 
     except asyncio.CancelledError:
         if not stopped.done() or not running.cancelled():
             raise
-        return Outcome.without_result(job, stopped.result().status, stopped.result().message)
+        return _unfinished(job, stopped.result().status, stopped.result().message)
     except Exception as error:  # the boundary of one job: its failure stops no other
         reason = f"{type(error).__name__}: {error}"
-        return Outcome.without_result(job, OutcomeStatus.FAILURE, reason)
+        outcome = Outcome.of(
+            job,
+            OutcomeStatus.FAILURE,
+            err_message=reason,
+            origin=RolloutErrorOrigin.INFRASTRUCTURE,
+        )
+        return Entry.of(outcome, job.row)
+
+
+def _unfinished(job: Job, status: OutcomeStatus, reason: str) -> Entry:
+    # That the server ended is what became of the rollouts on it; an interrupt is nothing of theirs.
+    lost = status is OutcomeStatus.FAILURE
+    origin = RolloutErrorOrigin.INFRASTRUCTURE if lost else ENDED_BY_THE_RUN
+    return Entry.of(Outcome.of(job, status, err_message=reason, origin=origin), job.row)

@@ -1,18 +1,18 @@
 """A rollout server for the length of a run, in a process of its own."""
 
 import asyncio
-import importlib.util
 import os
 import signal
 import socket
-import sys
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from osmosis_ai.rollout.client import RolloutClient, RolloutProtocolError
+from osmosis_ai.rollout.eval._entrypoint import Entrypoint
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._running import Stop
 
@@ -22,38 +22,6 @@ _START_TIMEOUT_SEC = 120.0
 _END_TIMEOUT_SEC = 20.0
 _TAIL_LINES = 20
 _CHILD = Path(__file__).with_name("_child.py")
-
-
-@dataclass(frozen=True, slots=True)
-class Entrypoint:
-    """An app by reference.
-
-    Attributes:
-        folder: The directory to import from.
-        reference: `module:attribute`.
-    """
-
-    folder: Path
-    reference: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Entrypoint":
-        """Read `path/to/main.py:app` or `package.module:app`.
-
-        Raises:
-            EvalError: it is neither, or the file is not there.
-        """
-        target, _, attribute = text.rpartition(":")
-        if not target or not attribute.replace(".", "").isidentifier():
-            msg = f"{text!r} is no entrypoint: write main.py:app or package.module:app"
-            raise EvalError(msg)
-        if not target.endswith(".py"):
-            return cls(Path.cwd(), text)
-        file = Path(target).resolve()
-        if not file.is_file():
-            msg = f"{target}: there is no such file to serve"
-            raise EvalError(msg)
-        return cls(file.parent, f"{file.stem}:{attribute}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +46,16 @@ class ServerProcess:
 
     def last_lines(self) -> str:
         """Return the end of what the process wrote."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
+        with self.log.open(encoding="utf-8", errors="replace") as lines:
+            return "".join(deque(lines, _TAIL_LINES)).rstrip()
 
 
 @asynccontextmanager
 async def serving(
     entrypoint: Entrypoint,
     *,
+    python: Path,
+    env: Mapping[str, str],
     artifact_root: Path,
     log: Path,
     server_key: str | None,
@@ -95,6 +65,8 @@ async def serving(
 
     Args:
         entrypoint: The app.
+        python: The interpreter to serve it with.
+        env: Further environment variables of its process.
         artifact_root: Where the server keeps one folder per rollout.
         log: Where the output of the process goes.
         server_key: The server's own key, or None.
@@ -103,13 +75,11 @@ async def serving(
     Raises:
         EvalError: the app does not come up; the message ends with what the process wrote last.
     """
-    if importlib.util.find_spec("uvicorn") is None:
-        msg = "serving an entrypoint needs the server: pip install osmosis-rollout-server"
-        raise EvalError(msg)
+    environment = os.environ | env | {"_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(artifact_root)}
     pipe_read, pipe_write = os.pipe()
     try:
         try:
-            server = await _start(entrypoint, pipe_read, artifact_root=artifact_root, log=log)
+            server = await _start(entrypoint, python, pipe_read, environment, log)
         finally:
             os.close(pipe_read)
         try:
@@ -122,28 +92,38 @@ async def serving(
 
 
 async def _start(
-    entrypoint: Entrypoint, pipe: int, *, artifact_root: Path, log: Path
+    entrypoint: Entrypoint, python: Path, pipe: int, env: dict[str, str], log: Path
 ) -> ServerProcess:
     # Bound here and inherited, so that nobody can take the port in between. Only the child
     # listens: without it connections are refused rather than left waiting.
-    with socket.socket() as bound, log.open("wb") as output:
+    with socket.socket() as bound, log.open("ab") as output:
         bound.bind(("127.0.0.1", 0))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(_CHILD),
-            str(entrypoint.folder),
-            entrypoint.reference,
-            str(bound.fileno()),
-            str(pipe),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[bound.fileno(), pipe],
-            env=os.environ | {"_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(artifact_root)},
-            # A Ctrl-C on the terminal is ours to handle; the child is told when to end.
-            start_new_session=True,
-        )
-        return ServerProcess(f"http://127.0.0.1:{bound.getsockname()[1]}", process, log)
+        port = bound.getsockname()[1]
+        inherited = [bound.fileno(), pipe]
+        if entrypoint.is_script:
+            # It binds by itself, to the port that it reads from its environment.
+            bound.close()
+            inherited = [pipe]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                python,
+                str(_CHILD),
+                str(entrypoint.folder),
+                entrypoint.reference,
+                str(inherited[0]),
+                str(pipe),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=inherited,
+                env=env | {"_OSMOSIS_ROLLOUT_PORT": str(port)},
+                # A Ctrl-C on the terminal is ours to handle; the child is told when to end.
+                start_new_session=True,
+            )
+        except OSError as error:
+            msg = f"{python}: cannot be started: {error.strerror or error}"
+            raise EvalError(msg) from None
+        return ServerProcess(f"http://127.0.0.1:{port}", process, log)
 
 
 async def _wait_healthy(

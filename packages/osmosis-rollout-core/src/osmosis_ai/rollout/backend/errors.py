@@ -75,12 +75,10 @@ def _may_pass(deciding: BaseException) -> bool:
 def error_message(error: BaseException) -> str:
     """Return what an exception says, or the name of its type when it says nothing.
 
-    A bare exit status tells nobody anything, so `SystemExit` and its like are named as well. What
-    the policy's endpoint said, and what happened inside a group, is added where it is not repeated.
+    What the policy's endpoint said, and what happened inside a group, is added where it is not
+    repeated.
     """
     text = _text(error)
-    if not isinstance(error, Exception) and text != type(error).__name__:
-        text = f"{type(error).__name__}: {text}"
     deciding = _deciding(error)
     said = deciding.message if isinstance(deciding, PolicyError) else _text(deciding)
     added = isinstance(deciding, PolicyError) or isinstance(error, BaseExceptionGroup)
@@ -110,5 +108,5 @@ def _unwrapped(error: BaseException) -> Iterator[BaseException]:
 def _text(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception:  # a user's own __str__ may raise anything
+    except BaseException:  # a user's own __str__ may raise anything, a panic of its library too
         return type(error).__name__

@@ -75,7 +75,8 @@ def check_graded(sample: object, returned: object) -> RolloutSample:
 
     Raises:
         TypeError: `ctx.sample` was replaced by something that is no `RolloutSample`.
-        ValueError: there is no sample, or it has no reward and is not to be removed.
+        ValueError: there is no sample, it has no reward and is not to be removed, or its reward is
+            no finite number.
     """
     if sample is None:
         msg = "there is no sample to grade: the workflow produced none"
@@ -88,13 +89,16 @@ def check_graded(sample: object, returned: object) -> RolloutSample:
         if returned is not None:
             msg += f"; the {type(returned).__name__} that grade() returned is ignored"
         raise ValueError(msg)
-    return sample.model_copy()
+    graded = sample.model_copy()
+    # An assignment validates: a reward may have been written past the model's checks.
+    graded.reward = sample.reward
+    return graded
 
 
 def _copied(messages: Messages) -> Messages:
     try:
         return copy.deepcopy(messages)
-    except Exception as error:  # a foreign object's own __deepcopy__ may raise anything
+    except BaseException as error:  # foreign code: a panic below Python is no Exception
         _log.warning(
             "The workflow's messages cannot be copied deeply (%s); only the messages themselves "
             "are private to the sample, not the values in them.",

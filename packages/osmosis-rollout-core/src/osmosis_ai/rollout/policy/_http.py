@@ -26,6 +26,7 @@ _RETRIED_ERRORS: Final = (
     httpx.ProxyError,
 )
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
+_REFUSAL_SEC: Final = 2.0
 _DRAIN_SEC: Final = 0.2
 
 
@@ -154,11 +155,13 @@ async def _begin(endpoint: Endpoint, response: httpx.Response) -> Answer:
 
 async def _refusal(endpoint: Endpoint, response: httpx.Response) -> Exception:
     body = b""
-    with suppress(httpx.HTTPError):
-        async for data in response.aiter_bytes():
-            body += data
-            if len(body) >= _MAX_REFUSAL_BYTES:
-                break
+    # The status is known, and that the rest does not come must not make it a timeout.
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(_REFUSAL_SEC):
+            async for data in response.aiter_bytes():
+                body += data
+                if len(body) >= _MAX_REFUSAL_BYTES:
+                    break
     message = bounded(endpoint.redact(refusal_message(response.status_code, body)))
     error = PolicyError(message, status=response.status_code)
     if response.status_code not in _RETRIED_STATUSES:

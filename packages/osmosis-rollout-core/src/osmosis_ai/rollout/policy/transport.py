@@ -5,6 +5,7 @@ times as much; `tools/bench/policy_transport.py` has the comparison. For whoever
 requests open at once, too, together with what every sender of requests needs.
 """
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -59,6 +60,11 @@ class PooledTransport(httpx.AsyncBaseTransport):
             self._by_proxy[proxy] = self._through(proxy)
         try:
             return await self._by_proxy[proxy].handle_async_request(request)
+        except httpx.ConnectTimeout as error:
+            # httpx-aiohttp calls every failure to connect a timeout.
+            if isinstance(error.__cause__, aiohttp.ClientConnectorError):
+                raise _connect_error(error.__cause__) from error.__cause__
+            raise
         except aiohttp.ClientError as error:
             # What httpx-aiohttp has no word for: the server's bytes are no HTTP.
             msg = "the server did not answer in HTTP"
@@ -78,6 +84,15 @@ class PooledTransport(httpx.AsyncBaseTransport):
     @override
     async def aclose(self) -> None:
         await self._session.close()
+
+
+def _connect_error(error: aiohttp.ClientConnectorError) -> httpx.ConnectError:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return httpx.ConnectError(str(error))
+    # aiohttp's own text speaks of TLS settings, and shows asyncio's calls.
+    number = error.os_error.errno or 0
+    reason = os.strerror(number) if number > 0 else str(error.os_error)
+    return httpx.ConnectError(f"cannot connect to {error.host}:{error.port}: {reason}")
 
 
 def in_slices(body: bytes) -> bytes | AsyncIterator[bytes]:

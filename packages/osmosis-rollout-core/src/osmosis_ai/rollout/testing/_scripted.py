@@ -33,15 +33,19 @@ class ScriptedPolicy(ChatEndpoint):
 
     Attributes:
         respond: The same; it may be set while the policy runs.
+
+    Raises:
+        TypeError: something else was given for a reply.
     """
 
     def __init__(self, *replies: Reply | str, respond: Respond | None = None) -> None:
         super().__init__()
         self.respond = respond
-        self._replies = deque(replies)
+        self._replies = deque[Reply]()
         self._requests: list[PolicyRequest] = []
         self._arrived = threading.Condition()
         self._problem: str | None = None
+        self.add(*replies)
 
     @property
     def url(self) -> str:
@@ -58,8 +62,12 @@ class ScriptedPolicy(ChatEndpoint):
         return list(self._requests)
 
     def add(self, *replies: Reply | str) -> None:
-        """Append replies to the script."""
-        self._replies.extend(replies)
+        """Append replies to the script.
+
+        Raises:
+            TypeError: something else was given for a reply.
+        """
+        self._replies.extend(map(_as_reply, replies))
 
     def wait_for_requests(self, count: int, *, timeout: float = 10.0) -> list[PolicyRequest]:
         """Block until `count` requests have arrived in all and return them.
@@ -92,23 +100,14 @@ class ScriptedPolicy(ChatEndpoint):
         with self._arrived:
             self._requests.append(request)
             self._arrived.notify_all()
-        answer = self._next_reply(request)
-        if isinstance(answer, str):
-            return reply(answer)
-        if not isinstance(answer, Reply):
-            problem = f"its reply is a {type(answer).__name__}, not a Reply or text"
-            raise self._failure(request, problem)
-        return answer
-
-    def _next_reply(self, request: PolicyRequest) -> object:
         if self._replies:
             return self._replies.popleft()
         if self.respond is None:
             raise self._failure(request, "the script has no reply for it")
         try:
-            return self.respond(request)
+            return _as_reply(self.respond(request))
         except Exception as error:  # the test's own code: it may raise anything
-            problem = f"respond raised {type(error).__name__}: {error}"
+            problem = f"respond failed: {type(error).__name__}: {error}"
             raise self._failure(request, problem) from error
 
     def _failure(self, request: PolicyRequest, problem: str) -> HttpError:
@@ -116,3 +115,13 @@ class ScriptedPolicy(ChatEndpoint):
         self._problem = self._problem or message
         # A status that no client retries, so that the cause shows at once.
         return HttpError(400, message)
+
+
+def _as_reply(answer: object) -> Reply:
+    if isinstance(answer, str):
+        return reply(answer)
+    if isinstance(answer, Reply):
+        return answer
+    hint = "; a function goes into respond=" if callable(answer) else ""
+    msg = f"a reply must be a Reply or text, not {type(answer).__name__}{hint}"
+    raise TypeError(msg)

@@ -48,7 +48,7 @@ class RolloutSample(BaseModel):
             return
         try:
             copied = copy.deepcopy(self.messages)
-        except Exception as error:  # a foreign object's own __deepcopy__ may raise anything
+        except BaseException as error:  # foreign code: a panic below Python is no Exception
             _log.warning(
                 "The messages cannot be copied (%s): no trajectory will be saved for this sample.",
                 type(error).__name__,

@@ -8,14 +8,17 @@ import orjson
 
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._bodies import parse_body
+from osmosis_ai.rollout.server._callbacks import Callbacks, wants_callbacks
 from osmosis_ai.rollout.server._execution import Executor
 from osmosis_ai.rollout.server._lease import Lease
-from osmosis_ai.rollout.server._refusals import Refusal, RefusalDetail, refuse
+from osmosis_ai.rollout.server._outbox import Outbox
+from osmosis_ai.rollout.server._refusals import refuse
 from osmosis_ai.rollout.server._registry import Acceptance, Registry, Rollout
 from osmosis_ai.rollout.server._settings import Settings
 from osmosis_ai.rollout.types import (
     ExecutionResult,
     RolloutErrorCategory,
+    RolloutErrorOrigin,
     RolloutInitRequest,
     RolloutInitResponse,
     RolloutStatus,
@@ -24,18 +27,23 @@ from osmosis_ai.rollout.types import (
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 
 _RETRY_AFTER_SEC = 5
-CALLBACK_FIELDS = ("completion_callback_url", "grader_callback_url")
 
 
 class Admission:
     """Decides on requests for rollouts, and starts those that it accepts."""
 
     def __init__(
-        self, backend: ExecutionBackend, registry: Registry, executor: Executor, settings: Settings
+        self,
+        backend: ExecutionBackend,
+        registry: Registry,
+        executor: Executor,
+        outbox: Outbox,
+        settings: Settings,
     ) -> None:
         self._backend = backend
         self._registry = registry
         self._executor = executor
+        self._outbox = outbox
         self._settings = settings
         self.is_open = True
 
@@ -53,15 +61,18 @@ class Admission:
             Refusal: 422, 409, 503 or 429, in this order.
         """
         request = parse_body(RolloutInitRequest, body)
-        _refuse_callbacks(request)
         digest = hashlib.sha256(body).digest() if key is not None else b""
         if key is not None and (first := self._registry.accepted_with(key)) is not None:
             return _repeat(first.acceptance, digest)
         self._check_identity(request.rollout_id)
-        self._check_room()
+        self._check_room(request)
         rollout = self._make_rollout(request.rollout_id or uuid.uuid4().hex, key, digest)
+        if wants_callbacks(request):
+            # Its lease is armed by the first poll, should there ever be one.
+            rollout.watchers.append(Callbacks(rollout, request, self._outbox).follow)
+        else:
+            rollout.lease.renew()
         self._registry.add(rollout)
-        rollout.lease.renew()
         self._executor.start(rollout, request)
         return rollout.acceptance.answer
 
@@ -70,11 +81,12 @@ class Admission:
             msg = "the id is taken: its rollout is running, or its result is still retained"
             raise refuse(409, ("body", "rollout_id"), msg, "rollout_id_taken")
 
-    def _check_room(self) -> None:
+    def _check_room(self, request: RolloutInitRequest) -> None:
         if not self.is_open:
             msg = "the server is shutting down: go to another one"
             raise refuse(503, ("server",), msg, "shutting_down")
-        if not self._backend.has_capacity():
+        is_congested = wants_callbacks(request) and self._outbox.is_full
+        if is_congested or not self._backend.has_capacity():
             msg = "the server has no capacity: try again later"
             headers = {"Retry-After": str(_RETRY_AFTER_SEC)}
             raise refuse(429, ("server",), msg, "no_capacity", headers=headers)
@@ -105,6 +117,8 @@ def _lease_expired(settings: Settings) -> ExecutionResult:
             "the polling lease expired"
         ),
         err_category=RolloutErrorCategory.LEASE_EXPIRED,
+        origin=RolloutErrorOrigin.INFRASTRUCTURE,
+        retryable=True,
     )
 
 
@@ -113,13 +127,3 @@ def _repeat(acceptance: Acceptance, digest: bytes) -> bytes:
         msg = "this key was sent before with another body: use a new key for a new request"
         raise refuse(422, ("header", IDEMPOTENCY_HEADER), msg, "idempotency_key_reused")
     return acceptance.answer
-
-
-def _refuse_callbacks(request: RolloutInitRequest) -> None:
-    given = [name for name in CALLBACK_FIELDS if getattr(request, name) is not None]
-    msg = "this server does not call back: leave the field out and poll for the result"
-    details = [
-        RefusalDetail(loc=["body", name], msg=msg, type="callbacks_unsupported") for name in given
-    ]
-    if details:
-        raise Refusal(422, *details)

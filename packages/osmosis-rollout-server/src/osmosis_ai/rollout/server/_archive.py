@@ -6,29 +6,78 @@ import os
 from pathlib import Path
 
 from osmosis_ai.rollout.artifacts import rollout_dir, set_aside
-from osmosis_ai.rollout.server._registry import Rollout
-from osmosis_ai.rollout.trajectory import save_trajectory
+from osmosis_ai.rollout.trajectory import TrajectoryReport, save_trajectory
 from osmosis_ai.rollout.types import ExecutionOutcome, ExecutionResult, RolloutInitRequest
 
 _log = logging.getLogger(__name__)
 
 
-def archived_result(rollout: Rollout, outcome: ExecutionOutcome) -> ExecutionResult:
+def archived_result(
+    reported: ExecutionResult | None, outcome: ExecutionOutcome, ended: ExecutionResult | None
+) -> ExecutionResult:
     """Return what the archive keeps: the latest sample and diagnostics, under the real ending.
 
     A rollout that was ended from outside keeps its transcript but no reward: the result that came
     later was dropped.
+
+    Args:
+        reported: The workflow's result as it was reported when grading began.
+        outcome: What the backend returned.
+        ended: The ending from outside, if there was one.
     """
-    phases = [rollout.workflow, outcome.workflow, outcome.grader]
+    phases = [reported, outcome.workflow, outcome.grader]
     results = [result for result in phases if result is not None]
     sample = next((r.sample for r in reversed(results) if r.sample is not None), None)
     diagnostics = next(
         (r.extra_fields for r in reversed(results) if r.extra_fields is not None), None
     )
-    ending = rollout.ending or outcome.result
-    if sample is not None and rollout.ending is not None:
+    if sample is not None and ended is not None:
         sample = sample.model_copy(update={"reward": None})
-    return ending.model_copy(update={"sample": sample, "extra_fields": diagnostics})
+    return (ended or outcome.result).model_copy(
+        update={"sample": sample, "extra_fields": diagnostics}
+    )
+
+
+class Record:
+    """What is archived of one rollout: its result, and what the trainer reports of it."""
+
+    def __init__(self, root: Path, rollout_id: str, request: RolloutInitRequest) -> None:
+        self._root = root
+        self._rollout_id = rollout_id
+        self._request = request
+        self._result: ExecutionResult | None = None
+        self._grading_skipped: str | None = None
+        self._report: TrajectoryReport | None = None
+        self._writing = asyncio.Lock()
+
+    async def save(self, result: ExecutionResult, grading_skipped: str | None) -> None:
+        """Save trajectory and diagnostics of a result; nothing is raised."""
+        if result.sample is not None or result.extra_fields is not None:
+            self._result = result
+            self._grading_skipped = grading_skipped
+            await self._write()
+
+    async def add(self, report: TrajectoryReport) -> None:
+        """Save what the trainer reports; it replaces an earlier report. Nothing is raised."""
+        self._report = report
+        await self._write()
+
+    async def _write(self) -> None:
+        request = self._request
+        async with self._writing:
+            if self._result is None:
+                return
+            await save_trajectory(
+                rollout_id=self._rollout_id,
+                result=self._result,
+                request_label=request.label,
+                request_metadata=request.metadata,
+                request_extra_fields=request.extra_fields,
+                initial_messages=request.initial_messages,
+                report=self._report,
+                artifact_root=self._root,
+                grading_skipped=self._grading_skipped,
+            )
 
 
 class Archive:
@@ -36,6 +85,10 @@ class Archive:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def open(self, rollout_id: str, request: RolloutInitRequest) -> Record:
+        """Return a new rollout's record; nothing is written yet."""
+        return Record(self._root, rollout_id, request)
 
     async def make_room(self, rollout_id: str) -> None:
         """Set aside what an earlier rollout of the same id left behind."""
@@ -50,20 +103,3 @@ class Archive:
                 rollout_id,
                 error.strerror,
             )
-
-    async def save(
-        self, rollout: Rollout, request: RolloutInitRequest, outcome: ExecutionOutcome
-    ) -> None:
-        """Save the rollout's trajectory and diagnostics; nothing is raised."""
-        result = archived_result(rollout, outcome)
-        if result.sample is None and result.extra_fields is None:
-            return
-        await save_trajectory(
-            rollout_id=rollout.id,
-            result=result,
-            request_label=request.label,
-            request_metadata=request.metadata,
-            request_extra_fields=request.extra_fields,
-            initial_messages=request.initial_messages,
-            artifact_root=self._root,
-        )

@@ -7,13 +7,14 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from osmosis_ai.rollout.server._admission import CALLBACK_FIELDS, IDEMPOTENCY_HEADER
+from osmosis_ai.rollout.server._admission import IDEMPOTENCY_HEADER
 from osmosis_ai.rollout.server._refusals import RefusalBody
 from osmosis_ai.rollout.server._routes import DirectRoute, Routes
 from osmosis_ai.rollout.types import (
     POLLING_LEASE_HEADER,
     CancelRolloutsResponse,
     RolloutErrorCategory,
+    RolloutErrorOrigin,
     RolloutInitRequest,
     RolloutInitResponse,
     RolloutStatus,
@@ -63,6 +64,10 @@ class RolloutResult(BaseModel):
     sample: WireSample | None = None
     err_message: str | None = None
     err_category: RolloutErrorCategory | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
+    grading_skipped: str | None = None
+    omitted: list[str] | None = None
 
 
 class Lifecycle(BaseModel):
@@ -148,8 +153,8 @@ def _init_schema() -> dict[str, Any]:
     fields["rollout_id"] |= {"anyOf": [_SEGMENT, nothing]}
     fields["llm_api_key"] |= {"anyOf": [_KEY, nothing]}
     fields["controller_api_key"] |= {"anyOf": [_KEY, {"type": "string", "maxLength": 0}, nothing]}
-    for name in CALLBACK_FIELDS:
-        fields[name] = {**nothing, "description": "Callbacks are not served: leave it out."}
+    for name in ("completion_callback_url", "grader_callback_url"):
+        fields[name] |= {"anyOf": [_URL, nothing]}
     return schema
 
 

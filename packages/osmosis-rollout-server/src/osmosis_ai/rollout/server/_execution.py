@@ -4,15 +4,16 @@ import asyncio
 import logging
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 from osmosis_ai.rollout.backend import ExecutionBackend, StatusReporter, reporting_to
 from osmosis_ai.rollout.backend.errors import error_message
+from osmosis_ai.rollout.backend.validation import why_not_graded
 from osmosis_ai.rollout.context import RolloutContext
-from osmosis_ai.rollout.server._archive import Archive
+from osmosis_ai.rollout.server._archive import Archive, Record, archived_result
 from osmosis_ai.rollout.server._registry import Rollout
 from osmosis_ai.rollout.server._wire import FinalView, final_view
 from osmosis_ai.rollout.types import (
@@ -20,7 +21,9 @@ from osmosis_ai.rollout.types import (
     ExecutionRequest,
     ExecutionResult,
     RolloutErrorCategory,
+    RolloutErrorOrigin,
     RolloutInitRequest,
+    RolloutSample,
     RolloutStatus,
 )
 
@@ -32,7 +35,10 @@ ARCHIVE_PATIENCE_SEC = 5.0
 _LONG_CONVERSATION = 1000
 
 _CANCELLED = ExecutionResult(
-    status=RolloutStatus.CANCELLED, err_message="the rollout's task was cancelled"
+    status=RolloutStatus.CANCELLED,
+    err_message="the rollout's task was cancelled",
+    origin=RolloutErrorOrigin.CANCELLED,
+    retryable=True,
 )
 
 _log = logging.getLogger(__name__)
@@ -108,22 +114,25 @@ class Executor:
         _executor.set(self)
         if request.rollout_id is not None:
             await self._archive.make_room(rollout.id)
+        record = self._archive.open(rollout.id, request)
+        rollout.record = None if rollout.settled else record
         outcome = await self._execute(rollout, request)
+        saving = partial(_save, record, rollout, outcome)
         if rollout.settled:
             if outcome.result.status is not RolloutStatus.CANCELLED:
                 _log.warning("Rollout %s: dropped a result that came after its end.", rollout.id)
-            await self._archive.save(rollout, request, outcome)
+            await saving()
         else:
             rollout.settled = True
-            await self._finish(rollout, request, outcome)
+            await self._publish(rollout, outcome, saving)
 
-    async def _finish(
-        self, rollout: Rollout, request: RolloutInitRequest, outcome: ExecutionOutcome
+    async def _publish(
+        self, rollout: Rollout, outcome: ExecutionOutcome, saving: Callable[[], Awaitable[None]]
     ) -> None:
         final = await _view(rollout.id, outcome)
         patience = self._loop.call_later(ARCHIVE_PATIENCE_SEC, rollout.publish, final)
         try:
-            await self._archive.save(rollout, request, outcome)
+            await saving()
         finally:
             patience.cancel()
             rollout.publish(final)
@@ -133,8 +142,8 @@ class Executor:
         context = RolloutContext(request.chat_completions_url, key, rollout.id)
         try:
             with context, reporting_to(self._reporter(rollout)):
-                outcome = await self._backend.execute(_execution_request(rollout.id, request))
-            return _check_outcome(outcome)
+                asked = _execution_request(rollout.id, request)
+                return _check_outcome(asked, await self._backend.execute(asked))
         except asyncio.CancelledError as error:
             ending = _CANCELLED if _take_cancellation() else _crash(rollout.id, error)
         except GeneratorExit:
@@ -155,7 +164,14 @@ class Executor:
         return report
 
 
+async def _save(record: Record, rollout: Rollout, outcome: ExecutionOutcome) -> None:
+    result = archived_result(rollout.workflow, outcome, rollout.ending)
+    await record.save(result, outcome.grading_skipped)
+
+
 def _execution_request(rollout_id: str, request: RolloutInitRequest) -> ExecutionRequest:
+    # Who only wants to know of the workflow's end would never hear of a grading.
+    unheard = request.completion_callback_url and not request.grader_callback_url
     return ExecutionRequest(
         id=rollout_id,
         prompt=request.initial_messages,
@@ -163,18 +179,22 @@ def _execution_request(rollout_id: str, request: RolloutInitRequest) -> Executio
         metadata=request.metadata,
         agent_timeout_sec=request.agent_timeout_sec,
         grader_timeout_sec=request.grader_timeout_sec,
-        grade=request.grade,
+        grade=request.grade and not unheard,
     )
 
 
-def _check_outcome(outcome: object) -> ExecutionOutcome:
+def _check_outcome(request: ExecutionRequest, outcome: object) -> ExecutionOutcome:
     if not isinstance(outcome, ExecutionOutcome):
         msg = f"the backend returned {type(outcome).__name__}, not an ExecutionOutcome"
         raise TypeError(msg)
     if not outcome.result.status.is_final:
         msg = f"the backend returned the status {outcome.result.status}, which is not final"
         raise ValueError(msg)
-    return outcome
+    if outcome.result is not outcome.workflow or outcome.result.status is not RolloutStatus.SUCCESS:
+        return outcome
+    # Not every backend says why.
+    reason = outcome.grading_skipped or why_not_graded(request)
+    return outcome.model_copy(update={"grading_skipped": reason})
 
 
 def _take_cancellation() -> bool:
@@ -195,6 +215,8 @@ def _crash(rollout_id: str, error: BaseException) -> ExecutionResult:
         status=RolloutStatus.FAILURE,
         err_message=error_message(error),
         err_category=RolloutErrorCategory.INTERNAL_ERROR,
+        origin=RolloutErrorOrigin.INFRASTRUCTURE,
+        retryable=True,
     )
 
 
@@ -208,7 +230,13 @@ def _close(rollout: Rollout, task: asyncio.Task[None]) -> None:
 
 
 async def _view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:
-    sample = outcome.result.sample
-    if sample is not None and len(sample.messages) > _LONG_CONVERSATION:
+    if _is_long(outcome.result.sample):
         return await asyncio.to_thread(final_view, rollout_id, outcome)
     return final_view(rollout_id, outcome)
+
+
+def _is_long(sample: RolloutSample | None) -> bool:
+    try:
+        return sample is not None and len(sample.messages) > _LONG_CONVERSATION
+    except BaseException:  # foreign messages; the view keeps the reward from them
+        return False

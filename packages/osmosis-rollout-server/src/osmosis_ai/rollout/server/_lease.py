@@ -72,7 +72,8 @@ class Lease:
         """Let waiting polls answer with a new status; a final one ends the lease."""
         if status.is_final:
             self._end()
-        self.wake()
+        if status is not self.told:
+            self.wake()
 
     def _end(self) -> None:
         self._ended = True

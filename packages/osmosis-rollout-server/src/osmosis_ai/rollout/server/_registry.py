@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from osmosis_ai.rollout.server._archive import Record
 from osmosis_ai.rollout.server._lease import Lease
-from osmosis_ai.rollout.server._wire import FinalView, final_view
+from osmosis_ai.rollout.server._wire import FinalView, PhaseView, final_view
 from osmosis_ai.rollout.types import ExecutionOutcome, ExecutionResult, RolloutStatus
 
 _PROGRESS = {RolloutStatus.QUEUED: 0, RolloutStatus.RUNNING: 1, RolloutStatus.GRADING: 2}
@@ -14,7 +15,7 @@ _PROGRESS = {RolloutStatus.QUEUED: 0, RolloutStatus.RUNNING: 1, RolloutStatus.GR
 _log = logging.getLogger(__name__)
 
 type Watcher = Callable[[RolloutStatus], None]
-"""Called after each change of a rollout's status; a delivery is a watcher."""
+"""Called with a rollout's status after each change; a delivery is a watcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Rollout:
         final: What is sent of it, once it has ended.
         ending: How it was ended from outside, if it was.
         workflow: The workflow's result, as reported when grading began.
+        record: What archives it, as long as there may be news of it.
+        delivered: Done when no callback is due any more; None if none ever is.
         task: What executes it; until that is done the id stays taken.
     """
 
@@ -53,11 +56,13 @@ class Rollout:
     lease: Lease
     acceptance: Acceptance
     watchers: list[Watcher]
+    record: Record | None = field(default=None, repr=False)
     status: RolloutStatus = RolloutStatus.QUEUED
     settled: bool = False
     final: FinalView | None = None
     ending: ExecutionResult | None = None
     workflow: ExecutionResult | None = None
+    delivered: asyncio.Future[None] | None = field(default=None, repr=False)
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def advance(self, status: RolloutStatus, workflow: ExecutionResult | None = None) -> None:
@@ -65,9 +70,12 @@ class Rollout:
         if self.settled:
             _log.debug("Rollout %s: dropped a late report of %s.", self.id, status)
             return
-        self.workflow = workflow or self.workflow
+        is_news = self.workflow is None and workflow is not None
+        self.workflow = self.workflow or workflow
         if _PROGRESS.get(status, 0) > _PROGRESS[self.status]:
             self._change(status)
+        elif is_news:
+            self._change(self.status)
 
     def end(self, ending: ExecutionResult) -> None:
         """End the rollout from outside, whatever its work comes to."""
@@ -79,18 +87,31 @@ class Rollout:
         """Make the ending known; the first one counts."""
         if self.final is None:
             self.final = final
-            self._change(final.status)
+            self._log_ending(final.ending)
+            self._change(final.ending.status)
 
     def _change(self, status: RolloutStatus) -> None:
         self.status = status
         for watcher in self.watchers:
             watcher(status)
 
+    def _log_ending(self, ending: PhaseView) -> None:
+        if ending.status is not RolloutStatus.SUCCESS:
+            _log.warning(
+                "Rollout %s: %s (category %s, origin %s, retryable %s).",
+                self.id,
+                ending.status,
+                ending.err_category,
+                ending.origin,
+                ending.retryable,
+            )
+
 
 class Registry:
     """The rollouts by id: those that run, and those whose result is still retained.
 
-    An id stays taken until its retention is over and its task is done.
+    The retention begins when a rollout has ended and its callbacks have been delivered or given
+    up; an id stays taken until it is over and the task is done.
     """
 
     def __init__(self, retention_sec: float) -> None:
@@ -126,10 +147,17 @@ class Registry:
         self._rollouts[rollout.id] = self._unfinished[rollout.id] = rollout
         if rollout.acceptance.key is not None:
             self._by_key[rollout.acceptance.key] = rollout
-        rollout.watchers.append(lambda status: self._retain(rollout) if status.is_final else None)
+        rollout.watchers.append(lambda status: self._finish(rollout) if status.is_final else None)
+
+    def _finish(self, rollout: Rollout) -> None:
+        del self._unfinished[rollout.id]
+        if rollout.delivered is None:
+            self._retain(rollout)
+        else:
+            rollout.delivered.add_done_callback(lambda _: self._retain(rollout))
 
     def _retain(self, rollout: Rollout) -> None:
-        del self._unfinished[rollout.id]
+        rollout.record = None
         asyncio.get_running_loop().call_later(self._retention_sec, self._forget, rollout)
 
     def _forget(self, rollout: Rollout) -> None:
@@ -137,5 +165,6 @@ class Registry:
             rollout.task.add_done_callback(lambda _: self._forget(rollout))
             return
         del self._rollouts[rollout.id]
+        rollout.watchers.clear()
         if rollout.acceptance.key is not None:
             del self._by_key[rollout.acceptance.key]

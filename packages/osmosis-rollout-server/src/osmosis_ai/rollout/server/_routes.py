@@ -17,6 +17,7 @@ from osmosis_ai.rollout.server._admission import IDEMPOTENCY_HEADER
 from osmosis_ai.rollout.server._bodies import parse_body, read_body
 from osmosis_ai.rollout.server._lifecycle import Services
 from osmosis_ai.rollout.server._refusals import refuse
+from osmosis_ai.rollout.server._wire import polled_body
 from osmosis_ai.rollout.types import (
     POLLING_LEASE_HEADER,
     CancelRolloutsRequest,
@@ -84,7 +85,7 @@ class Routes:
             raise refuse(403, ("header", POLLING_LEASE_HEADER), msg, "wrong_lease")
         await service.poll(rollout)
         if rollout.final is not None:
-            return _json(rollout.final.result)
+            return _json(polled_body(rollout.final))
         return _json(orjson.dumps({"rollout_id": rollout.id, "status": rollout.status}))
 
     async def rollout_status(self, request: Request) -> Response:
@@ -99,7 +100,7 @@ class Routes:
             "rollout_id": rollout_id,
             "status": RolloutStatus.UNKNOWN if rollout is None else rollout.status,
             "reward": None if final is None else final.reward,
-            "err_message": None if final is None else final.err_message,
+            "err_message": None if final is None else final.ending.err_message,
         }
         return _json(orjson.dumps(status))
 

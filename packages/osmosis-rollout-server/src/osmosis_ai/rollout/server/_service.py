@@ -9,9 +9,15 @@ from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._admission import Admission
 from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._execution import Executor
+from osmosis_ai.rollout.server._outbox import Outbox
 from osmosis_ai.rollout.server._registry import Registry, Rollout
 from osmosis_ai.rollout.server._settings import Settings
-from osmosis_ai.rollout.types import CancelRolloutsRequest, ExecutionResult, RolloutStatus
+from osmosis_ai.rollout.types import (
+    CancelRolloutsRequest,
+    ExecutionResult,
+    RolloutErrorOrigin,
+    RolloutStatus,
+)
 
 # How long running rollouts may go on after the server was told to stop.
 DRAIN_SEC = 10.0
@@ -19,11 +25,20 @@ DRAIN_SEC = 10.0
 # How long cancelled work may take to unwind at shutdown before it is left alone.
 UNWIND_SEC = 4.0
 
+# How long callbacks may take to arrive once all work has been stopped.
+DELIVERY_SEC = 10.0
+
 _CANCELLED = ExecutionResult(
-    status=RolloutStatus.CANCELLED, err_message="the rollout was cancelled by a request"
+    status=RolloutStatus.CANCELLED,
+    err_message="the rollout was cancelled by a request",
+    origin=RolloutErrorOrigin.CANCELLED,
+    retryable=False,
 )
 _SHUT_DOWN = ExecutionResult(
-    status=RolloutStatus.CANCELLED, err_message="the rollout server shut down"
+    status=RolloutStatus.CANCELLED,
+    err_message="the rollout server shut down",
+    origin=RolloutErrorOrigin.INFRASTRUCTURE,
+    retryable=True,
 )
 
 _log = logging.getLogger(__name__)
@@ -36,7 +51,8 @@ class Service:
         self._settings = settings
         self.registry = Registry(settings.result_retention_sec)
         self.executor = Executor(backend, Archive(artifact_root))
-        self.admission = Admission(backend, self.registry, self.executor, settings)
+        self.outbox = Outbox()
+        self.admission = Admission(backend, self.registry, self.executor, self.outbox, settings)
 
     async def poll(self, rollout: Rollout) -> None:
         """Wait until the rollout's status is another than the one that its lease was told.
@@ -72,12 +88,18 @@ class Service:
             rollout.lease.wake()
 
     async def drain(self) -> None:
-        """Wait for the running rollouts for a while, then stop them; it always comes to an end."""
+        """Wait for the running rollouts for a while, then stop them and let callbacks arrive.
+
+        It always comes to an end.
+        """
         if self.admission.is_open:
             self.close()
         await self._wait_for_tasks(DRAIN_SEC)
         self._stop_all()
+        delivered_by = asyncio.get_running_loop().time() + DELIVERY_SEC
         await self._wait_for_tasks(UNWIND_SEC)
+        await self.outbox.flush(delivered_by - asyncio.get_running_loop().time())
+        self.outbox.close()
 
     async def abandon(self) -> None:
         """Cancel what rollouts left behind, and let nothing that ignores it hold up the exit."""

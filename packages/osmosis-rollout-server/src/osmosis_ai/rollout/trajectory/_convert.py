@@ -14,7 +14,12 @@ from osmosis_ai.rollout.trajectory._report import TrajectoryReport, final_metric
 from osmosis_ai.rollout.trajectory._steps import Transcript, split_message
 from osmosis_ai.rollout.trajectory._subagents import embed_subagents
 from osmosis_ai.rollout.trajectory._tool_calls import take_calls
-from osmosis_ai.rollout.types import RolloutErrorCategory, RolloutSample, RolloutStatus
+from osmosis_ai.rollout.types import (
+    RolloutErrorCategory,
+    RolloutErrorOrigin,
+    RolloutSample,
+    RolloutStatus,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,9 @@ class RolloutFacts:
     report: TrajectoryReport | None = None
     status: RolloutStatus | None = None
     err_category: RolloutErrorCategory | None = None
+    origin: RolloutErrorOrigin | None = None
+    retryable: bool | None = None
+    grading_skipped: str | None = None
 
 
 def convert_sample_to_trajectory(
@@ -42,6 +50,9 @@ def convert_sample_to_trajectory(
     report: TrajectoryReport | None = None,
     status: RolloutStatus | None = None,
     err_category: RolloutErrorCategory | None = None,
+    origin: RolloutErrorOrigin | None = None,
+    retryable: bool | None = None,
+    grading_skipped: str | None = None,
     files: MediaFiles | None = None,
 ) -> Trajectory | None:
     """Convert a sample's `trajectory_messages` into an ATIF document.
@@ -60,6 +71,9 @@ def convert_sample_to_trajectory(
         report: What the trainer told of its model calls.
         status: How the rollout ended, kept in `extra.osmosis`.
         err_category: What kind of failure it was, likewise.
+        origin: Where the failure came from, likewise.
+        retryable: Whether a repeat may well succeed, likewise.
+        grading_skipped: Why there was no grading, likewise.
         files: Where the bytes of images and sounds in the messages go, by the path (relative to the
             document) that the document refers to. Without it a note takes their place.
 
@@ -75,6 +89,9 @@ def convert_sample_to_trajectory(
         report=report,
         status=status,
         err_category=err_category,
+        origin=origin,
+        retryable=retryable,
+        grading_skipped=grading_skipped,
     )
     document = build_document(sample, facts, files)
     return Trajectory.model_validate(_with_lists(document)) if document else None
@@ -172,6 +189,9 @@ def _osmosis(sample: RolloutSample, facts: RolloutFacts) -> JsonObject:
             request_extra_fields=facts.request_extra_fields,
             status=facts.status,
             err_category=facts.err_category,
+            origin=facts.origin,
+            retryable=facts.retryable,
+            grading_skipped=facts.grading_skipped,
         )
     )
     return said

@@ -47,6 +47,7 @@ async def save_trajectory(
     report: TrajectoryReport | None = None,
     artifact_root: str | os.PathLike[str] | None = None,
     diagnostics: Mapping[str, Any] | None = None,
+    grading_skipped: str | None = None,
 ) -> None:
     """Save what is known of a rollout below `<artifact_root>/<rollout_id>/`.
 
@@ -70,6 +71,7 @@ async def save_trajectory(
         artifact_root: The directory that holds the rollouts' folders; by default
             `_OSMOSIS_ROLLOUT_ARTIFACT_ROOT`, else `~/.osmosis`.
         diagnostics: The backend's diagnostics, by default the result's `extra_fields`.
+        grading_skipped: Why a workflow that succeeded was not graded.
     """
     # The boundary that the docstring promises: an archive never disturbs a rollout.
     try:
@@ -87,6 +89,9 @@ async def save_trajectory(
             report=report,
             status=result.status,
             err_category=result.err_category,
+            origin=result.origin,
+            retryable=result.retryable,
+            grading_skipped=grading_skipped,
         )
         if diagnostics is None:
             diagnostics = result.extra_fields

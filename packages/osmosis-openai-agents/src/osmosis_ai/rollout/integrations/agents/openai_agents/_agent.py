@@ -2,7 +2,7 @@
 
 from typing import override
 
-from agents import Agent
+from agents import Agent, Model
 from agents.run_context import TContext
 
 from osmosis_ai.rollout import get_rollout_context
@@ -26,6 +26,8 @@ class OsmosisAgent(Agent[TContext]):
     Raises:
         RuntimeError: there is a placeholder to bind but no active RolloutContext.
     """
+
+    model: str | Model | None
 
     @override
     def __post_init__(self) -> None:

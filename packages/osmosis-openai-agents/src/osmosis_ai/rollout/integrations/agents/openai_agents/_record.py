@@ -19,28 +19,30 @@ _UNANSWERED_TYPES: Final = frozenset({None, "message", "function_call_output"})
 
 @dataclass(eq=False)
 class _Call:
-    """A call to the policy, what the session held then, and the reply once it is there."""
+    """A call to the policy: what the session held before, and the reply once it is there."""
 
-    state: State
+    last: Item | None
     turn: Turn | None = None
 
 
 class Record:
-    """The replies of the policy in one rollout, and which of them the session still lacks.
+    """The replies of the policy in one rollout, and which of them the session lacks.
 
     The framework puts a turn into the session when it has been dealt with. If that fails, because
-    the policy called a tool that does not exist for instance, its last words would be missing. They
-    are those of the first call since the session has changed: calls that came after it were made
-    by its tools, as agents are tools as well.
+    the policy called a tool that does not exist for instance, the policy's last words are missing;
+    and a filter on a handoff takes away parts of turns that were said. Turns of the conversation
+    are those of the first call since the session changed: what is called after that is called by
+    tools of that turn, as agents are tools as well.
 
     Attributes:
         turns: The replies.
     """
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns: Turns = Turns()
         self._first: Request | None = None
-        self._open: _Call | None = None
+        # By the number of items that the session held.
+        self._calls: dict[int, _Call] = {}
 
     @contextmanager
     def call(self, state: State, request: Request) -> Generator[Callable[[PolicyReply], Turn]]:
@@ -50,9 +52,11 @@ class Record:
             state: What the session holds.
             request: What the policy is asked with.
         """
-        call = _Call(state)
-        if _waits_for_an_answer(state) and (self._open is None or self._open.state != state):
-            self._open = call
+        count, last = state
+        call = _Call(last)
+        known = self._calls.get(count)
+        if _waits_for_an_answer(last) and (known is None or known.last != last):
+            self._calls[count] = call
             self._first = self._first or request
 
         def take(reply: PolicyReply) -> Turn:
@@ -62,13 +66,31 @@ class Record:
         try:
             yield take
         finally:
-            if call.turn is None and self._open is call:
-                self._open = None
+            if call.turn is None and self._calls.get(count) is call:
+                del self._calls[count]
 
-    def complete(self, items: Sequence[Item], state: State) -> list[Item]:
-        """Return the items that the session holds, and those of the turn that it lacks."""
-        turn = self._open.turn if self._open and self._open.state == state else None
-        return [*items, *(turn.items if turn else ())]
+    def forget(self, count: int) -> None:
+        """Note that the user's code took items away, so that `count` are left."""
+        self._calls = {known: call for known, call in self._calls.items() if known < count}
+
+    def complete(self, items: Sequence[Item]) -> list[Item]:
+        """Return what the session holds, with the turns that it lacks, in their places."""
+        whole = list(items)
+        present = {id(part) for part in self.turns.split(items)}
+        for count, call in sorted(self._calls.items(), reverse=True):
+            if call.turn is None or id(call.turn) in present:
+                continue
+            own = {item.id for item in call.turn.output}
+            held = [place for place, item in enumerate(whole) if item.get("id") in own]
+            if held:
+                place = held[0]
+                whole = [item for item in whole if item.get("id") not in own]
+            elif count <= len(items) and items[count - 1] == call.last:
+                place = count
+            else:
+                continue
+            whole[place:place] = call.turn.items
+        return whole
 
     def archive(self, items: Sequence[Item]) -> list[MessageDict]:
         """Return a conversation in the form that is kept, instructions and tools included.
@@ -95,8 +117,7 @@ class Record:
         return messages
 
 
-def _waits_for_an_answer(state: State) -> bool:
-    _, last = state
+def _waits_for_an_answer(last: Item | None) -> bool:
     return (
         last is not None
         and last.get("type") in _UNANSWERED_TYPES

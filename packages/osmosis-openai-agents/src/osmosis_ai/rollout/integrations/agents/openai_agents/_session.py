@@ -39,12 +39,13 @@ class OsmosisMemorySession:
     session_settings: SessionSettings | None = None
 
     def __init__(self, session_id: str | None = None) -> None:
-        self.session_id = session_id or uuid4().hex
+        self.session_id: str = session_id or uuid4().hex
         self._items: list[TResponseInputItem] = []
         self._context = get_rollout_context()
+        self._source = SessionSampleSource(self)
         if self._context is not None:
             keep_traces_at_home()
-            self._context.set_sample_source(SessionSampleSource(self))
+            self._context.set_sample_source(self._source)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return copies of the newest `limit` items, oldest first; of all without a limit."""
@@ -60,12 +61,15 @@ class OsmosisMemorySession:
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the newest item and return it, or None when there is none."""
         self._check_rollout()
-        return self._items.pop() if self._items else None
+        item = self._items.pop() if self._items else None
+        self._source.record.forget(len(self._items))
+        return item
 
     async def clear_session(self) -> None:
         """Remove all items."""
         self._check_rollout()
         self._items.clear()
+        self._source.record.forget(0)
 
     @property
     def state(self) -> State:
@@ -100,7 +104,7 @@ class SessionSampleSource(SampleSource):
     """
 
     def __init__(self, session: Session) -> None:
-        self.record = Record()
+        self.record: Record = Record()
         self._session = session
         self._context = get_rollout_context()
 
@@ -120,7 +124,7 @@ class SessionSampleSource(SampleSource):
                 "session=OsmosisMemorySession() to Runner.run(), the same one in the whole rollout"
             )
             raise RuntimeError(msg)
-        whole = self.record.complete(items, _state_of(items))
+        whole = self.record.complete(items)
         return RolloutSample(messages=whole, trajectory_messages=self._archived(whole))
 
     async def state(self) -> State:

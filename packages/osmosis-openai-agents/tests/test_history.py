@@ -1,0 +1,187 @@
+"""What the session and the sample keep when runs fail, go on, or are taken back."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Agent, ModelBehaviorError, Runner, SQLiteSession, function_tool
+from agents.memory import SessionSettings
+
+from osmosis_ai.rollout import RolloutContext, RolloutSample
+from osmosis_ai.rollout.integrations.agents.openai_agents import (
+    OsmosisAgent,
+    OsmosisMemorySession,
+    OsmosisRolloutModel,
+    SessionSampleSource,
+)
+from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, ToolCall, reply
+
+UNKNOWN = reply("Hm.", tool_calls=[ToolCall("nonsense")])
+
+
+def build(**kwargs: Any) -> OsmosisAgent[Any]:
+    return OsmosisAgent(**{"name": "a", "model": OsmosisRolloutModel(), **kwargs})
+
+
+async def sample_of(rollout: RolloutContext) -> RolloutSample:
+    sample = await rollout.get_sample()
+    assert sample is not None
+    return sample
+
+
+def texts(sample: RolloutSample) -> list[Any]:
+    """The texts and the calls of a sample."""
+    said: list[Any] = []
+    for message in sample.messages:
+        content: Any = message.get("content") or message.get("name") or message.get("output")
+        said.append(content if isinstance(content, str) else content[0]["text"])
+    return said
+
+
+async def fail(agent: Agent[Any], prompt: Any, session: Any) -> None:
+    with pytest.raises(ModelBehaviorError):
+        await Runner.run(agent, prompt, session=session)
+
+
+async def test_a_run_that_goes_on_after_a_failure(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """The turn that failed was said; the framework goes on without it, the sample keeps it."""
+    policy.add(UNKNOWN, "4")
+    with rollout:
+        agent, session = build(), OsmosisMemorySession()
+        await fail(agent, "2+2?", session)
+        assert texts(await sample_of(rollout)) == ["2+2?", "Hm.", "nonsense"]
+        await Runner.run(agent, "There is no such tool.", session=session)
+        sample = await sample_of(rollout)
+        held = await session.get_items()
+    assert len(held) == 3
+    assert [one["content"] for one in policy.requests[1].messages] == [
+        "2+2?",
+        "There is no such tool.",
+    ]
+    assert texts(sample) == ["2+2?", "Hm.", "nonsense", "There is no such tool.", "4"]
+
+
+async def test_what_the_user_takes_back_is_gone(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """`pop_item` and `clear_session` are the user's word; nothing brings the turns back."""
+    policy.add("5", "4", UNKNOWN, "6")
+    with rollout:
+        agent, session = build(), OsmosisMemorySession()
+        await Runner.run(agent, "2+2?", session=session)
+        await session.pop_item()
+        await Runner.run(agent, "Once more.", session=session)
+        assert texts(await sample_of(rollout)) == ["2+2?", "Once more.", "4"]
+        await session.clear_session()
+        await fail(agent, "3+3?", session)
+        await session.pop_item()
+        await Runner.run(agent, "3+3?", session=session)
+        assert texts(await sample_of(rollout)) == ["3+3?", "6"]
+
+
+async def test_limits_of_the_session_do_not_shorten_the_sample(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """A limit decides what the policy reads."""
+    policy.add("a", "b", "c")
+    with rollout:
+        agent, session = build(), OsmosisMemorySession()
+        session.session_settings = SessionSettings(limit=1)
+        for question in ("1", "2", "3"):
+            await Runner.run(agent, question, session=session)
+        sample = await sample_of(rollout)
+    assert [one["content"] for one in policy.requests[2].messages] == ["b", "3"]
+    assert texts(sample) == ["1", "a", "2", "b", "3", "c"]
+
+
+async def test_other_sessions_keep_the_last_turn_too(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """A session in a database, with a failing run after one that did not fail."""
+    policy.add("4", UNKNOWN)
+    with rollout:
+        session = SQLiteSession("s")
+        rollout.set_sample_source(SessionSampleSource(session))
+        agent = build()
+        await Runner.run(agent, "2+2?", session=session)
+        await fail(agent, "3+3?", session)
+        sample = await sample_of(rollout)
+        session.close()
+    assert texts(sample) == ["2+2?", "4", "3+3?", "Hm.", "nonsense"]
+
+
+async def test_samples_are_copies(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
+    """Nobody can change the session, or a later sample, through a sample."""
+    policy.add("4")
+    prompt: Any = [{"role": "user", "content": [{"type": "text", "text": "2+2?"}]}]
+    with rollout:
+        await Runner.run(build(instructions="Count."), prompt, session=OsmosisMemorySession())
+        first = await sample_of(rollout)
+        before = first.model_copy(deep=True)
+        for messages in (first.messages, first.trajectory_messages):
+            for message in messages or ():
+                if isinstance(message["content"], list):
+                    message["content"].clear()
+                message["role"] = "?"  # type: ignore[index]
+        again = await sample_of(rollout)
+    assert again.messages == before.messages
+    assert again.trajectory_messages == before.trajectory_messages
+    assert prompt == [{"role": "user", "content": [{"type": "text", "text": "2+2?"}]}]
+
+
+async def test_a_run_cancelled_in_a_tool(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
+    """The turn that called the tool is kept."""
+    started = asyncio.Event()
+
+    @function_tool
+    async def hang() -> str:
+        """Never return."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    policy.add(reply("Wait.", tool_calls=[ToolCall("hang")]))
+    with rollout:
+        run = Runner.run(build(tools=[hang]), "2+2?", session=OsmosisMemorySession())
+        task = asyncio.create_task(run)
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        sample = await sample_of(rollout)
+    assert texts(sample) == ["2+2?", "Wait.", "hang"]
+
+
+async def test_a_sample_may_be_asked_for_at_any_time(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """Before, during and after a run, inside of the rollout and outside."""
+    gate = Gate()
+    policy.add(reply("4").insert(0, gate))
+    with rollout:
+        session = OsmosisMemorySession()
+        assert texts(await sample_of(rollout)) == []
+        task = asyncio.create_task(Runner.run(build(), "2+2?", session=session))
+        await asyncio.to_thread(gate.wait)
+        assert texts(await sample_of(rollout)) == ["2+2?"]
+        gate.open()
+        await task
+    assert texts(await sample_of(rollout)) == ["2+2?", "4"]
+
+
+async def test_instructions_are_kept_when_the_first_call_fails(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """The trajectory says what the policy was told, although it never answered."""
+    policy.add(reply("4").cut(1))
+    with rollout:
+        session = OsmosisMemorySession()
+        with pytest.raises(Exception, match=r"broke off|cut off"):
+            await Runner.run(build(instructions="Count."), "2+2?", session=session)
+        sample = await sample_of(rollout)
+    assert sample.trajectory_messages == [
+        {"role": "system", "content": "Count."},
+        {"role": "user", "content": "2+2?"},
+    ]

@@ -1,0 +1,164 @@
+"""One attempt at a callback: a POST, and what its answer means for the delivery."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Final, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from osmosis_ai.rollout.policy.transport import (
+    basic_authorization,
+    environment_proxy,
+    in_slices,
+    pooled_client,
+    retry_after_sec,
+)
+from osmosis_ai.rollout.server._auth import ControllerAuth
+
+ATTEMPT_SEC: Final = 10.0
+"""How long one attempt may take, from the connection to the answer's last byte, in seconds."""
+
+# A report of a long conversation, with token ids and logprobs, is a few megabytes.
+LARGEST_ANSWER_MIB: Final = 16
+
+_RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
+# What we did wrong ourselves goes wrong every time; its text can repeat a header.
+_LOCAL_ERRORS: Final = (
+    httpx.InvalidURL,
+    httpx.LocalProtocolError,
+    httpx.UnsupportedProtocol,
+    ValueError,
+)
+_LONGEST_REASON: Final = 300
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where callbacks go, and how they may be shown.
+
+    Attributes:
+        url: The whole URL but for user and password; its query may hold secrets.
+        shown: The URL for logs.
+        authorization: The headers that open it.
+        secrets: What no log line may repeat.
+    """
+
+    url: str = field(repr=False)
+    shown: str
+    authorization: dict[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def at(cls, url: str, api_key: str | None) -> Self:
+        """Return the target with this URL; a user and password in it serve when there is no key."""
+        parts = urlsplit(url)
+        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
+        authorization = ControllerAuth(api_key).as_bearer_headers()
+        if not authorization and (basic := basic_authorization(parts)):
+            authorization = {"Authorization": basic}
+        secrets = (api_key, parts.query, parts.password)
+        return cls(
+            url=urlunsplit(bare),
+            shown=urlunsplit(bare._replace(query="")),
+            authorization=authorization,
+            secrets=tuple(secret for secret in secrets if secret),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an attempt.
+
+    Attributes:
+        status: The HTTP status; None when there was no whole answer.
+        body: The body of a 2xx answer; empty when it is too long to be looked at.
+        problem: Why it is no delivery; empty when it is one.
+        may_pass: Whether another attempt makes sense.
+        retry_after: How long the peer asks to wait before that, in seconds.
+    """
+
+    status: int | None = None
+    body: bytes = b""
+    problem: str = ""
+    may_pass: bool = False
+    retry_after: float | None = None
+
+
+async def post(target: Target, key: str, body: bytes) -> Answer:
+    """Send a body once; whatever goes wrong is in the answer.
+
+    Args:
+        target: Where to.
+        key: The delivery's `Idempotency-Key`.
+        body: JSON.
+
+    Raises:
+        asyncio.CancelledError: the calling task was cancelled.
+    """
+    try:
+        async with asyncio.timeout(ATTEMPT_SEC):
+            return await _exchange(target, key, body)
+    except TimeoutError:
+        return _lost(target, f"no whole answer came within {ATTEMPT_SEC:g} s")
+    except _LOCAL_ERRORS as error:
+        return Answer(problem=f"the request cannot be sent ({type(error).__name__})")
+    except httpx.HTTPError as error:
+        return _lost(target, str(error) or type(error).__name__)
+
+
+async def _exchange(target: Target, key: str, body: bytes) -> Answer:
+    headers = {
+        **target.authorization,
+        "Accept-Encoding": "identity",
+        "Content-Length": str(len(body)),
+        "Content-Type": "application/json",
+        "Idempotency-Key": key,
+    }
+    async with pooled_client() as client:
+        request = client.build_request("POST", target.url, content=in_slices(body), headers=headers)
+        response = await client.send(request, stream=True)
+        try:
+            return await _judge(target, response)
+        finally:
+            await response.aclose()
+
+
+async def _judge(target: Target, response: httpx.Response) -> Answer:
+    status = response.status_code
+    if response.is_success:
+        # An answer that breaks off may belong to a peer that does not know of the delivery; the
+        # key lets one that does tell the repeat.
+        return Answer(status, await _read(target, response))
+    return Answer(
+        status,
+        problem=f"the answer was {status}",
+        may_pass=status in _RETRIED_STATUSES,
+        retry_after=retry_after_sec(response.headers.get("Retry-After", "")),
+    )
+
+
+async def _read(target: Target, response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for data in response.aiter_bytes():
+        body += data
+        if len(body) > LARGEST_ANSWER_MIB << 20:
+            _log.warning(
+                "The answer of %s is longer than %d MiB: it is not looked at.",
+                target.shown,
+                LARGEST_ANSWER_MIB,
+            )
+            return b""
+    return bytes(body)
+
+
+def _lost(target: Target, reason: str) -> Answer:
+    for secret in target.secrets:
+        reason = reason.replace(secret, "[secret]")
+    parts = urlsplit(target.url)
+    proxy = environment_proxy(parts.scheme, parts.hostname or "")
+    route = f", through the environment's proxy {proxy.url}" if proxy else ""
+    return Answer(problem=reason[:_LONGEST_REASON] + route, may_pass=True)
