@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, ModelBehaviorError, ModelSettings, Runner, function_tool
+from agents.retry import ModelRetrySettings, RetryDecision
 
 from osmosis_ai.rollout import RolloutContext, RolloutSample
 from osmosis_ai.rollout.integrations.agents.openai_agents import (
@@ -333,7 +334,7 @@ async def test_endpoint_facts_reach_the_archive(
     spent = result.context_wrapper.usage
     assert (spent.requests, spent.input_tokens, spent.output_tokens) == (1, 7, 2)
     assert (spent.total_tokens, spent.input_tokens_details.cached_tokens) == (9, 3)
-    assert (more.context_wrapper.usage.requests, more.context_wrapper.usage.total_tokens) == (1, 0)
+    assert more.context_wrapper.usage.total_tokens == 0
     assert sample.trajectory_messages is not None
     first, last = (sample.trajectory_messages[place] for place in (1, -1))
     assert first["usage"] == usage
@@ -417,11 +418,9 @@ async def test_the_framework_never_calls_again(
     policy: ScriptedPolicy, rollout: RolloutContext, streamed: bool
 ) -> None:
     """One call is one sample of the policy, even if the user's settings ask for retries."""
-    retry = pytest.importorskip("agents.retry")
     policy.add(error_reply(500, "burning"), "4")
-    always = retry.ModelRetrySettings(
-        max_retries=3, policy=lambda _: retry.RetryDecision(retry=True, delay=0)
-    )
+    again = RetryDecision(retry=True, delay=0)
+    always = ModelRetrySettings(max_retries=3, policy=lambda _: again)
     with rollout:
         agent = build(model_settings=ModelSettings(retry=always))
         session = OsmosisMemorySession()
