@@ -23,7 +23,7 @@ CORRECT = {
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module", params=["main_strands.py"])
+@pytest.fixture(scope="module", params=["main_strands.py", "main_openai_agents.py"])
 def run(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

@@ -89,6 +89,33 @@ def strands_app() -> Any:
     return create_rollout_server(backend=backend, configure_logging=False, result_retention_sec=5.0)
 
 
+def openai_agents_app() -> Any:
+    """Return a server whose workflow is an agent of the OpenAI Agents SDK."""
+    from agents import Runner, function_tool
+
+    from osmosis_ai.rollout import AgentWorkflow, AgentWorkflowContext, LocalBackend
+    from osmosis_ai.rollout.integrations.agents.openai_agents import (
+        OsmosisAgent,
+        OsmosisMemorySession,
+        OsmosisRolloutModel,
+    )
+    from osmosis_ai.rollout.server import create_rollout_server
+
+    @function_tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    class Adder(AgentWorkflow):
+        async def run(self, ctx: AgentWorkflowContext) -> None:
+            agent = OsmosisAgent(name="adder", model=OsmosisRolloutModel(), tools=[add])
+            prompt: Any = ctx.prompt
+            await Runner.run(agent, prompt, session=OsmosisMemorySession())
+
+    backend = LocalBackend(workflow=Adder)
+    return create_rollout_server(backend=backend, configure_logging=False, result_retention_sec=5.0)
+
+
 def serve_rollouts(framework: str) -> None:
     """Serve on a free port; for every line of stdin, print what the process has used so far."""
     import socket
@@ -165,6 +192,47 @@ def strands_floor() -> Callable[[], Awaitable[object]]:
         messages: Any = [{"role": "user", "content": [{"text": QUESTION["content"]}]}]
         agent = Agent(model=Canned(), messages=messages, tools=[add], callback_handler=None)
         return agent.invoke_async()
+
+    return run
+
+
+def openai_agents_floor() -> Callable[[], Awaitable[object]]:
+    """Return what runs the SDK's own agent on a model that has its answers at hand."""
+    from agents import Agent, ModelResponse, Runner, Usage, function_tool
+    from agents.models.interface import Model
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    class Canned(Model):
+        async def get_response(self, *, input: Any, **_: Any) -> Any:
+            usage = Usage(requests=1, input_tokens=20, output_tokens=5, total_tokens=25)
+            if len(input) > 1:
+                text = ResponseOutputText(
+                    text="The answer is 4", type="output_text", annotations=[], logprobs=[]
+                )
+                output: Any = ResponseOutputMessage(
+                    id="m", content=[text], role="assistant", status="completed", type="message"
+                )
+            else:
+                output = ResponseFunctionToolCall(
+                    id="f", call_id="call_0", name="add", arguments=ARGUMENTS, type="function_call"
+                )
+            return ModelResponse(output=[output], usage=usage, response_id=None)
+
+        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+    @function_tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    def run() -> Awaitable[object]:
+        prompt: Any = [QUESTION]
+        return Runner.run(Agent(name="adder", model=Canned(), tools=[add]), prompt)
 
     return run
 
@@ -283,6 +351,7 @@ def soak(total: int, server: str, ask: Any, policy: str) -> None:
 
 FRAMEWORKS: Final[dict[str, tuple[Callable[[], Any], Callable[[], Callable[[], Any]]]]] = {
     "strands": (strands_app, strands_floor),
+    "openai-agents": (openai_agents_app, openai_agents_floor),
 }
 
 

@@ -1,6 +1,6 @@
 """Evaluate the demo project as a user would, and compare with the published verdicts.
 
-    python tools/demo/run.py [--agent plain|strands] [further options of osmosis-rollout eval]
+    python tools/demo/run.py [--agent plain|strands|openai-agents] [options of osmosis-rollout eval]
 
 Needs the server and the client with its eval extra, and the adapter of the agent. The policy is
 recorded solutions of four models, so nothing is downloaded and every run gives the same counts.
@@ -18,7 +18,11 @@ ROOT = HERE.parents[1]
 DATASET = HERE / "data" / "gsm8k_test_200.jsonl"
 SOLUTIONS = HERE / "data" / "gsm8k_test_200_solutions.jsonl"
 # One project per way of writing the agent.
-PROJECTS = {"plain": "main.py", "strands": "main_strands.py"}
+PROJECTS = {
+    "plain": "main.py",
+    "strands": "main_strands.py",
+    "openai-agents": "main_openai_agents.py",
+}
 
 
 def evaluate(project: str, run: Path, options: list[str]) -> int:
