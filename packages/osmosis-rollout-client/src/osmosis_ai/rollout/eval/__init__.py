@@ -1,8 +1,9 @@
 """Local evaluation of rollout servers."""
 
+from osmosis_ai.rollout.eval._course import Listener, RunReport
 from osmosis_ai.rollout.eval._dataset import DatasetRow, read_dataset, scan_dataset
 from osmosis_ai.rollout.eval._errors import DatasetError, EvalError, RunError
-from osmosis_ai.rollout.eval._evaluate import Listener, RunReport, evaluate
+from osmosis_ai.rollout.eval._evaluate import evaluate
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
 from osmosis_ai.rollout.eval._policy import Endpoint, Policy

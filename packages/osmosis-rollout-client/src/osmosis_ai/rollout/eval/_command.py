@@ -171,3 +171,79 @@ def refused(error: EvalError) -> typer.Exit:
 
     say(stderr(), f"osmosis-rollout: {error}")
     return typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT)
+
+
+@app.command("compare")
+def compare_command(
+    run_a: Annotated[str, typer.Argument(help="A run: its name or its directory.")],
+    run_b: Annotated[str, typer.Argument(help="Another one.")],
+    json: Json = False,
+) -> None:
+    """Compare two runs row by row: better, worse, and whether it is more than noise.
+
+    Rows that both have graded are paired. The chance is that of a sign-flip test, exact where each
+    row passed or did not; below 0.05 a difference is called more than noise.
+    """
+    from osmosis_ai.rollout.eval._run_commands import compare_runs
+
+    try:
+        compare_runs(run_a, run_b, as_json=json)
+    except EvalError as error:
+        raise refused(error) from None
+
+
+@app.command("regrade")
+def regrade_command(
+    run: Annotated[str, typer.Argument(help="A run: its name or its directory.")],
+    entrypoint: Annotated[
+        str | None,
+        typer.Argument(
+            help="What has the grader: main.py:app, package.module:app or main.py.",
+            show_default="what the run served",
+        ),
+    ] = None,
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            help="The interpreter to serve it with.",
+            show_default="its project's .venv, or this one",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The new run's name.", show_default="<run>-regraded-<time>"),
+    ] = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(min=1, help="How many gradings run at a time.")
+    ] = None,
+    grader_timeout: Annotated[
+        float | None, typer.Option(help="Budget of each grading, in seconds.")
+    ] = None,
+    pass_threshold: Annotated[
+        float | None,
+        typer.Option(help="Reward from which an attempt passes.", show_default="the run's own"),
+    ] = None,
+    json: Json = False,
+    plain: Plain = False,
+) -> None:
+    """Grade the samples of a run anew, without any inference, and show old against new.
+
+    Exit status: as of eval.
+    """
+    from osmosis_ai.rollout.eval._run_commands import regrade_run
+
+    try:
+        succeeded = regrade_run(
+            run,
+            entrypoint=entrypoint,
+            python=python,
+            name=name,
+            max_in_flight=max_in_flight,
+            pass_threshold=pass_threshold,
+            grader_timeout_sec=grader_timeout,
+            as_json=json,
+            plain=plain,
+        )
+    except EvalError as error:
+        raise refused(error) from None
+    raise typer.Exit(0 if succeeded else 1)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from osmosis_ai.rollout.eval._console import say
-from osmosis_ai.rollout.eval._evaluate import RunReport
+from osmosis_ai.rollout.eval._course import RunReport
 from osmosis_ai.rollout.eval._histogram import histogram
 from osmosis_ai.rollout.eval._metrics import Group, Tally
 from osmosis_ai.rollout.eval._outcomes import OutcomeStatus

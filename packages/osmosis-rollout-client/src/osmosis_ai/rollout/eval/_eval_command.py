@@ -10,15 +10,14 @@ from typing import Any
 
 from osmosis_ai.rollout.eval._config_file import ConfigFile
 from osmosis_ai.rollout.eval._console import say, stderr, stdout
+from osmosis_ai.rollout.eval._course import RunReport
 from osmosis_ai.rollout.eval._display import show_report
 from osmosis_ai.rollout.eval._errors import EvalError
-from osmosis_ai.rollout.eval._evaluate import RunReport, evaluate
+from osmosis_ai.rollout.eval._evaluate import evaluate
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._progress import ProgressDisplay
+from osmosis_ai.rollout.eval._stored import RUNS
 from osmosis_ai.rollout.types.segment import check_path_segment
-
-RUNS = Path("osmosis-runs")
-"""Where runs lie that were given a name, or none at all."""
 
 
 def run_evaluation(

@@ -32,6 +32,7 @@ def manifest_of(
         "dataset": str(options.dataset.absolute()),
         "rows": rows,
         "attempts": [attempt.model for attempt in attempts],
+        "entrypoint": entrypoint and [str(entrypoint.folder), entrypoint.reference],
         "inputs": {
             "dataset": _file_digest(options.dataset),
             "rows": str(options.selection or "all"),

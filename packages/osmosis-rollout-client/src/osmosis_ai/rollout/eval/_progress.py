@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.text import Text
 
 from osmosis_ai.rollout.eval._console import say
-from osmosis_ai.rollout.eval._evaluate import Listener
+from osmosis_ai.rollout.eval._course import Listener
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
 from osmosis_ai.rollout.eval._running import Stop
 

@@ -22,6 +22,7 @@ _START_TIMEOUT_SEC = 120.0
 _END_TIMEOUT_SEC = 20.0
 _TAIL_LINES = 20
 _CHILD = Path(__file__).with_name("_child.py")
+_REGRADING = Path(__file__).with_name("_regrading.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ async def serving(
     env: Mapping[str, str],
     artifact_root: Path,
     log: Path,
+    regraded: Path | None,
     server_key: str | None,
     stopped: asyncio.Future[Stop],
 ) -> AsyncGenerator[ServerProcess]:
@@ -69,6 +71,8 @@ async def serving(
         env: Further environment variables of its process.
         artifact_root: Where the server keeps one folder per rollout.
         log: Where the output of the process goes.
+        regraded: The directory of a run whose samples are graded anew, instead of rollouts; or
+            None.
         server_key: The server's own key, or None.
         stopped: Once it has a result, nobody waits any longer for the app to come up.
 
@@ -79,7 +83,8 @@ async def serving(
     pipe_read, pipe_write = os.pipe()
     try:
         try:
-            server = await _start(entrypoint, python, pipe_read, environment, log)
+            wrapper = [str(_REGRADING), str(regraded)] if regraded else []
+            server = await _start(entrypoint, python, pipe_read, environment, log, wrapper)
         finally:
             os.close(pipe_read)
         try:
@@ -92,7 +97,12 @@ async def serving(
 
 
 async def _start(
-    entrypoint: Entrypoint, python: Path, pipe: int, env: dict[str, str], log: Path
+    entrypoint: Entrypoint,
+    python: Path,
+    pipe: int,
+    env: dict[str, str],
+    log: Path,
+    wrapper: list[str],
 ) -> ServerProcess:
     # Bound here and inherited, so that nobody can take the port in between. Only the child
     # listens: without it connections are refused rather than left waiting.
@@ -112,6 +122,7 @@ async def _start(
                 entrypoint.reference,
                 str(inherited[0]),
                 str(pipe),
+                *wrapper,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

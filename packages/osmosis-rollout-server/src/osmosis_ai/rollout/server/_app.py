@@ -29,6 +29,8 @@ def create_rollout_server(
 ) -> FastAPI:
     """Make the app that serves rollouts on a backend; run it with any ASGI server.
 
+    The backend is the app's `state.backend`.
+
     Args:
         backend: What executes the rollouts; apps may share one.
         lifespan: Your own resources, as for any FastAPI app. They outlive the rollouts, and the
@@ -56,6 +58,8 @@ def create_rollout_server(
         version=version("osmosis-rollout-server"),
         lifespan=make_lifespan(services, backend, lifespan),
     )
+    # For tools that take an app by its reference and need what it runs.
+    app.state.backend = backend
     add_routes(app, Routes(services, backend, settings.max_body_bytes))
     app.add_exception_handler(Refusal, answer_refusal)
     if api_key is not None:
