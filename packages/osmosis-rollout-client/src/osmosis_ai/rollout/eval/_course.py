@@ -28,8 +28,8 @@ _DEFAULT_IN_FLIGHT = 16
 class Listener:
     """What is told of a run while it goes on; by default, nothing happens."""
 
-    def on_start(self, total: int, resumed: int) -> None:
-        """Hear how many outcomes there will be, and how many of them an earlier start brought."""
+    def on_start(self, total: int, earlier: Sequence[Outcome]) -> None:
+        """Hear how many outcomes there will be, and those that earlier starts brought."""
 
     def on_outcome(self, outcome: Outcome) -> None:
         """Hear of an outcome, which is in the journal by now."""
@@ -107,7 +107,7 @@ class Course:
         stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         total = self.total
         outcomes = self._earlier()
-        self.listener.on_start(total, len(outcomes))
+        self.listener.on_start(total, outcomes.in_order())
 
         async def record(entry: Entry) -> None:
             outcome = entry.outcome

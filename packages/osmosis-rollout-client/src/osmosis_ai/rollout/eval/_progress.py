@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from types import TracebackType
 from typing import Self, override
@@ -57,26 +57,22 @@ class ProgressDisplay(Listener):
             self._bar.stop()
 
     @override
-    def on_start(self, total: int, resumed: int) -> None:
+    def on_start(self, total: int, earlier: Sequence[Outcome]) -> None:
         """Show how much there is to do."""
-        self._total, self._done = total, resumed
-        self._bar.update(self._bar.task, total=total, completed=resumed)
-        if resumed:
-            say(self._console, f"resumed: {resumed} of {total} rollouts have ended before")
+        self._total = total
+        self._bar.update(self._bar.task, total=total)
+        for outcome in earlier:
+            self._count(outcome)
+        if earlier:
+            say(self._console, f"resumed: {len(earlier)} of {total} rollouts have ended before")
 
     @override
     def on_outcome(self, outcome: Outcome) -> None:
         """Count an outcome."""
-        self._done += 1
-        self._graded += outcome.passed is not None
-        self._passed += bool(outcome.passed)
+        self._count(outcome)
         self._tokens += outcome.completion_tokens or 0
-        if outcome.status is not OutcomeStatus.SUCCESS:
-            self._kinds[outcome.err_category or outcome.status] += 1
         if outcome.status in {OutcomeStatus.FAILURE, OutcomeStatus.CANCELLED}:
             self._show_failure(outcome)
-        self._bar.update(self._bar.task, completed=self._done)
-        self._bar.summary = self._summary()
         if not self._console.is_terminal and self._reached_a_tenth():
             say(self._console, f"{self._done}/{self._total} done, {self._bar.summary}")
 
@@ -86,6 +82,15 @@ class ProgressDisplay(Listener):
         if stop.status is OutcomeStatus.CANCELLED:
             what = "running rollouts are cancelled; interrupt again to leave at once"
             say(self._console, f"{stop.message}: {what}")
+
+    def _count(self, outcome: Outcome) -> None:
+        self._done += 1
+        self._graded += outcome.passed is not None
+        self._passed += bool(outcome.passed)
+        if outcome.status is not OutcomeStatus.SUCCESS:
+            self._kinds[outcome.err_category or outcome.status] += 1
+        self._bar.update(self._bar.task, completed=self._done)
+        self._bar.summary = self._summary()
 
     def _summary(self) -> str:
         rate = f" ({100 * self._passed / self._graded:.1f} %)" if self._graded else ""
