@@ -33,7 +33,8 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisMemorySession,
     OsmosisRolloutModel,
 )
-from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, reply
+from osmosis_ai.rollout.policy import PolicyError
+from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, error_reply, reply
 
 QUESTION: list[Any] = [{"role": "user", "content": "2+2?"}]
 
@@ -368,6 +369,54 @@ async def test_a_failure_inside_an_agent_as_a_tool(
         sample = await sample_of(rollout)
     assert shapes(sample) == ["user", "function_call"]
     assert sample.messages[-1]["name"] == "ask_helper"
+
+
+@pytest.mark.parametrize("behavior", ["run_llm_again", "stop_on_first_tool"])
+async def test_b15_an_outage_inside_a_tool_is_an_outage(
+    policy: ScriptedPolicy, rollout: RolloutContext, behavior: Any
+) -> None:
+    """B15: the SDK would let the policy read its own outage, or even make it the answer."""
+
+    async def workflow() -> None:
+        await run(build(tools=[tool], tool_use_behavior=behavior))
+        await sample_of(rollout)
+
+    call = reply(tool_calls=[ToolCall("ask_helper", {"input": "2+2?"})])
+    policy.add(call, error_reply(500, "burning"), "I give up.")
+    with rollout:
+        tool = build(name="helper").as_tool("ask_helper", "Ask the helper.")
+        with pytest.raises(PolicyError, match="burning"):
+            await workflow()
+        sample = await sample_of(rollout)
+    assert len(policy.requests) == 2
+    assert shapes(sample) == ["user", "function_call", "function_call_output"]
+
+
+async def test_tools_may_deal_with_an_outage(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """A tool that tried again with success, and a run that the user tried again, go on."""
+    with rollout:
+        helper = build(name="helper")
+
+        @function_tool
+        async def ask_helper() -> str:
+            """Ask until there is an answer."""
+            while True:
+                try:
+                    return str((await Runner.run(helper, "2+2?")).final_output)
+                except PolicyError:
+                    continue
+
+        call = reply(tool_calls=[ToolCall("ask_helper")])
+        policy.add(call, error_reply(500, "burning"), "4", error_reply(500, "burning"), "Four.")
+        agent, session = build(tools=[ask_helper]), OsmosisMemorySession()
+        with pytest.raises(PolicyError, match="burning"):
+            await Runner.run(agent, QUESTION, session=session)
+        result = await Runner.run(agent, "Again.", session=session)
+        sample = await sample_of(rollout)
+    assert result.final_output == "Four."
+    assert shapes(sample)[-2:] == ["user", "assistant"]
 
 
 async def test_input_guardrail_that_asks_the_policy(

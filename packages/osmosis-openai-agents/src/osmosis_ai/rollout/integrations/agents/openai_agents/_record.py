@@ -9,7 +9,7 @@ from typing import Any, Final
 from osmosis_ai.rollout import MessageDict
 from osmosis_ai.rollout.integrations.agents.openai_agents._chat import foreign, group
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn, Turns
-from osmosis_ai.rollout.policy import PolicyReply
+from osmosis_ai.rollout.policy import PolicyError, PolicyReply
 
 type State = tuple[int, Item | None]
 """How many items a session holds, and the last of them."""
@@ -41,6 +41,7 @@ class Record:
     def __init__(self) -> None:
         self.turns: Turns = Turns()
         self._first: Request | None = None
+        self._outage: PolicyError | None = None
         # By the number of items that the session held.
         self._calls: dict[int, _Call] = {}
 
@@ -51,23 +52,45 @@ class Record:
         Args:
             state: What the session holds.
             request: What the policy is asked with.
+
+        Raises:
+            PolicyError: the endpoint failed inside a tool of the last turn.
         """
         count, last = state
         call = _Call(last)
-        known = self._calls.get(count)
-        if _waits_for_an_answer(last) and (known is None or known.last != last):
-            self._calls[count] = call
-            self._first = self._first or request
+        turn = self._calls.get(count)
+        is_in_tool = turn is not None and turn.last == last
+        if not is_in_tool:
+            self.raise_outage()
+            if _waits_for_an_answer(last):
+                self._calls[count] = call
+                self._first = self._first or request
 
         def take(reply: PolicyReply) -> Turn:
             call.turn = self.turns.add(reply, request)
+            self._outage = None
             return call.turn
 
         try:
             yield take
+        except PolicyError as error:
+            # The framework would tell the policy about its own outage, and go on.
+            if is_in_tool and error.is_endpoint_failure:
+                self._outage = error
+            raise
         finally:
             if call.turn is None and self._calls.get(count) is call:
                 del self._calls[count]
+
+    def raise_outage(self) -> None:
+        """End the rollout if the endpoint failed inside a tool, such as an agent, in the end.
+
+        Raises:
+            PolicyError: it did.
+        """
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            raise outage
 
     def forget(self, count: int) -> None:
         """Note that the user's code took items away, so that `count` are left."""

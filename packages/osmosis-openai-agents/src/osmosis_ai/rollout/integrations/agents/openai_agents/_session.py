@@ -113,8 +113,10 @@ class SessionSampleSource(SampleSource):
         """Return the whole conversation, in the SDK's form and in chat-completions form.
 
         Raises:
+            PolicyError: the endpoint failed inside a tool, and the run went on to its end.
             RuntimeError: the policy was called, but nothing has gone through the session.
         """
+        self.record.raise_outage()
         # Sessions that are bound to a rollout are only open inside of it.
         with self._context or nullcontext():
             items = cast("list[Item]", await self._session.get_items())
