@@ -34,7 +34,15 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisRolloutModel,
 )
 from osmosis_ai.rollout.policy import PolicyError
-from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, error_reply, reply
+from osmosis_ai.rollout.testing import (
+    Gate,
+    PolicyRequest,
+    Reply,
+    ScriptedPolicy,
+    ToolCall,
+    error_reply,
+    reply,
+)
 
 QUESTION: list[Any] = [{"role": "user", "content": "2+2?"}]
 
@@ -419,11 +427,19 @@ async def test_tools_may_deal_with_an_outage(
     assert shapes(sample)[-2:] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
 async def test_input_guardrail_that_asks_the_policy(
-    policy: ScriptedPolicy, rollout: RolloutContext
+    policy: ScriptedPolicy, rollout: RolloutContext, is_answered: bool
 ) -> None:
     """A tripped guardrail ends the run; what the guardrail's own agent said is no turn of it."""
-    policy.respond = lambda request: "no" if "Guard." in str(request.messages) else "4"
+    gate = Gate()
+
+    def respond(request: PolicyRequest) -> Reply:
+        guards = "Guard." in str(request.messages)
+        answer = reply("no" if guards else "4")
+        return answer if guards is not is_answered else answer.insert(0, gate)
+
+    policy.respond = respond
     with rollout:
         guard = build(name="guard", instructions="Guard.")
 
@@ -432,11 +448,18 @@ async def test_input_guardrail_that_asks_the_policy(
             verdict = await Runner.run(guard, prompt)
             return GuardrailFunctionOutput(verdict.final_output, verdict.final_output == "no")
 
+        task = asyncio.create_task(run(build(instructions="Main.", input_guardrails=[check])))
+        await asyncio.to_thread(policy.wait_for_requests, 2)
+        if is_answered:
+            # The agent's answer comes before the guardrail's.
+            await asyncio.to_thread(policy.requests[0].wait)
+            gate.open()
         with pytest.raises(InputGuardrailTripwireTriggered):
-            await run(build(instructions="Main.", input_guardrails=[check]))
+            await task
         sample = await sample_of(rollout)
-    assert shapes(sample)[0] == "user"
-    assert "no" not in [text for one in sample.messages[1:] for text in str(one["content"])]
+    assert sample.messages[0] == QUESTION[0]
+    said = [one["content"][0]["text"] for one in sample.messages[1:]]
+    assert said in ([], ["4"])
 
 
 async def test_output_guardrail(policy: ScriptedPolicy, rollout: RolloutContext) -> None:

@@ -101,8 +101,8 @@ class Turns:
             if marks == [_mark(item) for item in items[place : place + len(marks)]]
         ]
         if not fitting:
-            if first.get("type") == "function_call":
-                self._original_ids.setdefault(first["call_id"], first["call_id"])
+            if first.get("type") == "function_call" and (call_id := first.get("call_id")):
+                self._original_ids.setdefault(call_id, call_id)
             return 1, first
         same = (part for part in fitting if part[1].output[0].id == first.get("id"))
         # Ids may have been taken off on the way; then the longest, and of those the latest.
@@ -130,7 +130,7 @@ def _mark(item: Item) -> _Mark:
     """Return what an item of the policy says; items of others have an empty mark."""
     match item.get("type"):
         case "function_call":
-            return "call", item["call_id"], item["name"], item["arguments"]
+            return "call", item.get("call_id"), item.get("name"), item.get("arguments")
         case "message" if item.get("role") == "assistant":
             return "message", *_texts(item.get("content"))
         case "reasoning":
@@ -142,4 +142,12 @@ def _mark(item: Item) -> _Mark:
 def _texts(parts: Any) -> list[Any]:
     if not isinstance(parts, list):
         return [parts]
-    return [part.get("text") or part.get("refusal") for part in cast("list[Item]", parts)]
+    return [_text(part) for part in cast("list[Any]", parts)]
+
+
+def _text(part: Any) -> Any:
+    match part:
+        case {"text": text} | {"refusal": text}:
+            return text
+        case _:
+            return part
