@@ -1,6 +1,7 @@
 """The replay policy, asked as an agent with a calculator asks a model."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,10 @@ def test_a_malformed_file_is_refused_by_name_and_line(
 def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), ReplayPolicy(tmp_path / "none.jsonl"):
         pass
+
+
+def test_an_answer_says_when_it_was_given(policy: ReplayPolicy) -> None:
+    """Archives take it for the turn's time, and a made-up day would be invented data."""
+    before = int(time.time())
+    answer = ask(policy, "small", [{"role": "user", "content": RACE}])
+    assert before <= answer.json()["created"] <= time.time()

@@ -420,3 +420,14 @@ def test_free_form_values_arrive_as_they_were_sent(value: Any) -> None:
         # Lone surrogates, and integers that no float can hold.
         assert refusal is not None
         assert refusal.details[0].type == "json_invalid"
+
+
+@pytest.mark.parametrize("path", ["/rollout", "/rollout/cancel"])
+@pytest.mark.parametrize("body", [b"[]", b"5", b'"text"', b"null"])
+async def test_a_body_that_is_no_object_is_told_so_in_the_words_of_json(
+    path: str, body: bytes
+) -> None:
+    async with serving(create_rollout_server(backend=HeldBackend())) as client:
+        answer = await client.http.post(path, content=body)
+    assert locs(answer) == [["body"]]
+    assert answer.json()["detail"][0]["msg"] == "must be a JSON object"

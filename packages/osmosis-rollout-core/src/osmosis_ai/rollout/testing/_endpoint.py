@@ -15,8 +15,8 @@ from osmosis_ai.rollout.testing._replies import Reply, error_reply, unstreamed
 from osmosis_ai.rollout.testing._sending import ClientGoneError, Sender
 from osmosis_ai.rollout.testing._server import ServerThread
 
-# One fixed day, so that recorded answers and trajectories are the same in every run.
-_CREATED: Final = 1_735_689_600
+# One fixed day, so that the same script gives the same bytes in every run.
+_SCRIPTED_DAY: Final = 1_735_689_600
 
 type Outcome = Literal["open", "answered", "cut", "disconnected"]
 """How a request ended: answered whole, cut (as scripted, or by the server's end), or left by its
@@ -134,7 +134,7 @@ class ChatEndpoint(ABC):
         request, reply = self._receive(http)
         outcome: Outcome = "cut"
         try:
-            if await Sender(reply, _envelope(request), reader, writer).send():
+            if await Sender(reply, self._envelope(request), reader, writer).send():
                 outcome = "answered"
         except ClientGoneError:
             outcome = "disconnected"
@@ -149,27 +149,29 @@ class ChatEndpoint(ABC):
         try:
             body = _body(http)
             request = PolicyRequest(next(self._numbers), http.path, http.headers, body)
-            return request, _as_asked(self._answer(request), request)
+            return request, self._as_asked(self._answer(request), request)
         except HttpError as error:
             return request, error_reply(error.status, error.message)
 
+    def _as_asked(self, reply: Reply, request: PolicyRequest) -> Reply:
+        if reply.completion is None or request.body.get("stream") is True:
+            return reply
+        whole = {**self._envelope(request), "object": "chat.completion", **reply.completion}
+        return unstreamed(reply, json.dumps(whole).encode())
 
-def _as_asked(reply: Reply, request: PolicyRequest) -> Reply:
-    if reply.completion is None or request.body.get("stream") is True:
-        return reply
-    whole = {**_envelope(request), "object": "chat.completion", **reply.completion}
-    return unstreamed(reply, json.dumps(whole).encode())
+    def _envelope(self, request: PolicyRequest | None) -> dict[str, Any]:
+        if request is None:
+            return {}
+        return {
+            "id": f"chatcmpl-{request.number}",
+            "object": "chat.completion.chunk",
+            "created": self._created(),
+            "model": request.body.get("model", "scripted"),
+        }
 
-
-def _envelope(request: PolicyRequest | None) -> dict[str, Any]:
-    if request is None:
-        return {}
-    return {
-        "id": f"chatcmpl-{request.number}",
-        "object": "chat.completion.chunk",
-        "created": _CREATED,
-        "model": request.body.get("model", "scripted"),
-    }
+    def _created(self) -> int:
+        """Return the time that an answer says it was made, in seconds since the epoch."""
+        return _SCRIPTED_DAY
 
 
 def _body(http: HttpRequest) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """A policy that answers with what real models once wrote."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, cast, override
 from urllib.parse import quote, unquote
 
 from osmosis_ai.rollout.testing._endpoint import ChatEndpoint, PolicyRequest
@@ -85,6 +86,11 @@ class ReplayPolicy(ChatEndpoint):
             return reply(turn.text, model=model)
         call = ToolCall(_TOOL, {"expression": turn.expression}, id=f"call_{position}")
         return reply(turn.text or None, tool_calls=[call], model=model)
+
+    @override
+    def _created(self) -> int:
+        # Archives take it for the time of the turn, and these turns are taken now.
+        return int(time.time())
 
     def _find(self, messages: Sequence[Mapping[str, Any]], model: str) -> tuple[Solution, int]:
         """Return the solution, and how many tool results have come since its question."""

@@ -77,12 +77,19 @@ def refuse_invalid(error: ValidationError, model: type[BaseModel]) -> Refusal:
         *(
             RefusalDetail(
                 loc=["body", *_known_parts(problem["loc"], model)],
-                msg=problem["msg"].removeprefix("Value error, "),
+                msg=_message(problem["type"], problem["msg"]),
                 type=problem["type"],
             )
             for problem in problems
         ),
     )
+
+
+def _message(kind: str, text: str) -> str:
+    # Where pydantic would name our models and Python's types.
+    if kind in {"model_type", "model_attributes_type", "dict_type"}:
+        return "must be a JSON object"
+    return text.removeprefix("Value error, ")
 
 
 def _known_parts(loc: Location, model: type[BaseModel]) -> list[str | int]:
