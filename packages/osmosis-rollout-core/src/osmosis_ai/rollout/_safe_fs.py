@@ -21,8 +21,9 @@ type Missing = Literal["fail", "create", "reclaim"]
 in its place), or create it and remove a link or file that is in its place."""
 
 _NOT_A_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP})
-# Other code may put a link back as fast as it is removed; it loses the race or gets an error.
-_RECLAIM_ATTEMPTS = 3
+# Other code may put a link back as fast as it is removed; it loses the race or gets an error. One
+# that is removed takes two attempts: that, and making the directory.
+_RECLAIM_ATTEMPTS = 6
 
 
 @contextmanager
@@ -35,9 +36,7 @@ def open_dir(root: Path, names: Iterable[str] = (), *, missing: Missing = "fail"
     Raises:
         OSError: there is no such directory, or a component is a link or no directory.
     """
-    if missing != "fail":
-        root.mkdir(parents=True, exist_ok=True)
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    fd = _open_root(root, missing)
     try:
         for name in names:
             parent, fd = fd, _enter(fd, name, missing)
@@ -47,19 +46,53 @@ def open_dir(root: Path, names: Iterable[str] = (), *, missing: Missing = "fail"
         os.close(fd)
 
 
+def make_dirs(parent: int, name: str, inner: str) -> bool:
+    """Make the directory `name` in the open directory `parent`, and `inner` in it.
+
+    Returns:
+        False if there is something of that name already; then nothing is made.
+
+    Raises:
+        OSError: a directory cannot be made.
+    """
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError:
+        return False
+    fd = _open_at(parent, name)
+    try:
+        os.mkdir(inner, dir_fd=fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _open_root(root: Path, missing: Missing) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    try:
+        return os.open(root, flags)
+    except OSError:
+        if missing == "fail":
+            raise
+    root.mkdir(parents=True, exist_ok=True)  # its error says more, of a file in the place
+    return os.open(root, flags)
+
+
 def _enter(parent: int, name: str, missing: Missing) -> int:
     if missing == "fail":
         return _open_at(parent, name)
     for _ in range(_RECLAIM_ATTEMPTS):
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
+        # Opened before it is made: most are there, and making one in vain can be dear.
         try:
             return _open_at(parent, name)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
         except OSError as error:
             if missing != "reclaim" or error.errno not in _NOT_A_DIRECTORY:
                 raise
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=parent)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
     return _open_at(parent, name)
 
 

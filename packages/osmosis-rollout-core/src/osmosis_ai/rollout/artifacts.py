@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from osmosis_ai.rollout._safe_fs import open_dir, open_regular, replace_at, scratch_name
+from osmosis_ai.rollout._safe_fs import make_dirs, open_dir, open_regular, replace_at, scratch_name
 from osmosis_ai.rollout.types.segment import check_path_segment
 
 ARTIFACT_ROOT_VARIABLE = "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT"
@@ -94,6 +94,9 @@ def provision(root: Path, rollout_id: str, *, fresh: bool = True) -> Path:
         ValueError: the id is no plain path segment.
     """
     folder = rollout_dir(root, rollout_id)
+    with open_dir(root, missing="create") as top:
+        if make_dirs(top, rollout_id, _USER_DIR):
+            return folder / _USER_DIR
     if fresh:
         set_aside(root, rollout_id)
     with open_dir(root, [rollout_id, _USER_DIR], missing="reclaim"):

@@ -32,7 +32,7 @@ def _segment_problem(value: str) -> str | None:
         return "it is a relative directory"
     if "/" in value or "\\" in value:
         return "it holds a path separator"
-    if any(unicodedata.category(char) == "Cc" for char in value):
+    if not value.isprintable() and any(unicodedata.category(char) == "Cc" for char in value):
         return "it holds a control character"
     try:
         size = len(value.encode())
