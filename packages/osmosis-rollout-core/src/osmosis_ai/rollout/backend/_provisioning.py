@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from osmosis_ai.rollout.artifacts import prove_writable, provision
+from osmosis_ai.rollout.threads import off_loop
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class ArtifactDirs:
         pauses = iter(_RETRY_AFTER_SECONDS)
         while True:
             try:
-                return await asyncio.to_thread(self._provide, rollout_id, fresh)
+                return await off_loop(self._provide, rollout_id, fresh)
             except OSError as error:
                 self._proved = False
                 pause = next(pauses, None)

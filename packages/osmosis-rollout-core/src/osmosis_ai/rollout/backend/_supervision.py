@@ -84,12 +84,17 @@ class Supervisor:
             return Cut.STOPPED
         if seconds is not None and seconds <= 0:
             return Cut.EXPIRED
-        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
         work = _Work(code)
-        task = asyncio.create_task(work.settle(), name=f"rollout {rollout_id}")
+        # Begun at once: code that awaits nothing is through before anything has to wait for it.
+        name = f"rollout {rollout_id}"
+        task = asyncio.Task(work.settle(), loop=loop, name=name, eager_start=True)
         ends: set[asyncio.Future[Any]] = {task, stop}
         try:
-            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                left = None if deadline is None else deadline - loop.time()
+                await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             finished = task.done()
             if not finished:

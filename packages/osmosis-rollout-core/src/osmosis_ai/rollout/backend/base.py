@@ -49,7 +49,11 @@ class ExecutionBackend(ABC):
 
     @property
     def artifact_root(self) -> Path | None:
-        """The directory that holds one folder per rollout; None leaves the choice to the server."""
+        """The directory that holds one folder per rollout; None leaves the choice to the server.
+
+        A backend that names one sees to it that the files of a rollout do not mix with those of an
+        earlier one of the same id, as `artifacts.provision` does.
+        """
         return None
 
     @abstractmethod
@@ -69,6 +73,10 @@ class ExecutionBackend(ABC):
     def rollout_status(self, rollout_id: str, /) -> dict[str, Any] | None:
         """Return `{"status": ...}` of an unfinished rollout, or None when it is not known."""
         return None
+
+    def is_in_use(self, rollout_id: str, /) -> bool:
+        """Tell whether `execute` would refuse this id now, as code of such a rollout still runs."""
+        return False
 
     def cancel_rollouts(
         self,

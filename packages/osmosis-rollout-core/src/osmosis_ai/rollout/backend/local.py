@@ -182,6 +182,12 @@ class LocalBackend(ExecutionBackend):
         return None if rollout is None else {"status": rollout.status}
 
     @override
+    def is_in_use(self, rollout_id: str, /) -> bool:
+        """Tell whether a rollout of this id is unfinished, or its code still runs."""
+        here = self._here()
+        return rollout_id in here.rollouts or here.supervisor.straggles(rollout_id)
+
+    @override
     def cancel_rollouts(
         self, ids: list[str] | None = None, prefix: str | None = None, all: bool = False
     ) -> dict[str, str]:
@@ -240,7 +246,7 @@ class LocalBackend(ExecutionBackend):
     @contextmanager
     def _registered(self, request: ExecutionRequest) -> Generator[Rollout]:
         here = self._here()
-        if request.id in here.rollouts or here.supervisor.straggles(request.id):
+        if self.is_in_use(request.id):
             msg = f"the rollout id {request.id} is in use: its execution has not ended"
             raise ValueError(msg)
         rollout = Rollout(request, here)

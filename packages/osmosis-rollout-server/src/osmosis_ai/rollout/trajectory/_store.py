@@ -1,16 +1,15 @@
 """Documents as files beside a rollout's artifacts."""
 
-import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from pydantic import ValidationError
 
 from osmosis_ai.rollout.artifacts import artifact_root_from_env, remove_file, replace_file
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
 from osmosis_ai.rollout.trajectory._encode import encode, write_compressed
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean
@@ -25,10 +24,6 @@ DIAGNOSTICS_FILE: Final = "diagnostics.json"
 COMPRESSED_FILE: Final = "trajectory.json.gz"
 
 COMPRESSION_VARIABLE: Final = "_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION"
-
-# User code that fills the loop's own executor must not hold up the archive. More threads would only
-# take the interpreter from each other, and from the loop.
-_threads = ThreadPoolExecutor(2, thread_name_prefix="osmosis-archive")
 
 # What every step has; with a text for a message nothing in them can be wrong.
 _TEXT_STEP: Final = ("step_id", "source", "message")
@@ -96,8 +91,7 @@ async def save_trajectory(
         if diagnostics is None:
             diagnostics = result.extra_fields
         root = None if artifact_root is None else Path(artifact_root)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(_threads, _save, root, facts, result.sample, diagnostics)
+        await off_loop(_save, root, facts, result.sample, diagnostics)
     except Exception as error:
         _warn(rollout_id, "trajectory", error)
 

@@ -1,0 +1,133 @@
+"""Threads of our own, and a pool that does not wait for ever."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+from osmosis_ai.rollout.threads import PatientExecutor, off_loop
+
+
+async def test_the_result_and_the_error_are_those_of_the_function() -> None:
+    """Positional and keyword arguments arrive; whatever is raised is the caller's."""
+    assert await off_loop(divmod, 7, 2) == (3, 1)
+    assert await off_loop(int, "11", base=2) == 3
+    for error in (OSError("no"), SystemExit(3), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            await off_loop(throw, error)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await off_loop(throw, StopIteration())
+    assert await off_loop(threading.get_ident) != threading.get_ident()
+
+
+def throw(error: BaseException) -> None:
+    """Raise it."""
+    raise error
+
+
+async def test_b10_hanging_calls_in_asyncios_threads_do_not_matter() -> None:
+    """User code may occupy every thread of the event loop's own pool."""
+    release = threading.Event()
+    hanging = [asyncio.create_task(asyncio.to_thread(release.wait)) for _ in range(64)]
+    try:
+        assert await asyncio.wait_for(off_loop(lambda: 4), 30) == 4
+    finally:
+        release.set()
+        await asyncio.gather(*hanging)
+
+
+async def test_many_results_find_their_callers() -> None:
+    """Results that come back together are not mixed up, and a caller that left is left out."""
+    futures = [off_loop(lambda number: number, number) for number in range(500)]
+    futures[7].cancel()
+    await asyncio.wait(futures)
+    assert [f.result() for f in futures if not f.cancelled()] == [n for n in range(500) if n != 7]
+
+
+def test_one_loop_after_another() -> None:
+    """A result for a loop that is gone is dropped; the next loop is served."""
+    release = threading.Event()
+
+    async def leave_one_behind() -> None:
+        off_loop(release.wait)
+
+    asyncio.run(leave_one_behind())
+    release.set()
+    for _ in range(3):
+        assert asyncio.run(answer()) == 4
+
+
+async def answer() -> int:
+    """Answer from a thread."""
+    return await off_loop(lambda: 4)
+
+
+async def test_an_idle_thread_keeps_nothing_alive() -> None:
+    """What a job used is freed, though its thread waits for the next one."""
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    await off_loop(id, thing)
+    del thing
+    await off_loop(time.sleep, 0.01)
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    """As with servers that load the app before they fork."""
+    assert asyncio.run(answer()) == 4
+    if (child := os.fork()) == 0:
+        os._exit(asyncio.run(answer()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+
+
+def test_a_hanging_call_holds_up_neither_the_loops_end_nor_the_exit() -> None:
+    """Other calls are waited for, and one that hangs only as long as there is patience."""
+    code = """
+import asyncio, threading, time
+from osmosis_ai.rollout.threads import PatientExecutor, off_loop
+
+async def main():
+    asyncio.get_running_loop().set_default_executor(PatientExecutor(0.5))
+    hanging = asyncio.create_task(asyncio.to_thread(threading.Event().wait))
+    off_loop(threading.Event().wait)
+    print(await asyncio.to_thread(lambda: 4))
+    asyncio.get_running_loop().run_in_executor(None, lambda: (time.sleep(0.1), print("done")))
+
+asyncio.run(main())
+print("over")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=40, check=True
+    )
+    assert ended.stdout.split() == ["4", "done", "over"]
+
+
+def test_a_patient_executor_is_an_executor() -> None:
+    """Results, errors, order of shutdown and cancellation are as in any pool."""
+    pool = PatientExecutor(10)
+    assert list(pool.map(str, range(3))) == ["0", "1", "2"]
+    with pytest.raises(OSError, match="no"):
+        pool.submit(throw, OSError("no")).result()
+    release = threading.Event()
+    running = [pool.submit(release.wait, 30) for _ in range(40)]
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert running[-1].cancelled()
+    assert not running[0].cancelled()
+    release.set()
+    pool.shutdown()
+    assert running[0].result()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(str)
