@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -312,12 +313,48 @@ async def test_no_capacity_is_429_and_comes_after_validation() -> None:
     assert repeat.content == first.content
 
 
-async def test_the_capacity_is_exact_for_requests_that_come_together() -> None:
+@pytest.mark.parametrize("names", [False, True], ids=["made up", "given"])
+async def test_the_capacity_is_exact_for_requests_that_come_together(
+    names: bool, artifact_root: Path
+) -> None:
+    """Also when files of earlier rollouts have to be moved out of the way first."""
+    ids = [f"r-{number}" if names else None for number in range(20)]
+    for number in range(10):
+        (artifact_root / f"r-{number}" / "old").mkdir(parents=True)
     backend = FullBackend()
     async with serving(create_rollout_server(backend=backend)) as client:
-        answers = await asyncio.gather(*(client.post() for _ in range(20)))
+        answers = await asyncio.gather(*map(client.post, ids))
         assert sorted(answer.status_code for answer in answers) == [202] * 2 + [429] * 18
         backend.release.set()
+
+
+async def test_b17_the_same_request_twice_in_one_moment_starts_one_rollout() -> None:
+    backend = HeldBackend()
+    headers = {"Idempotency-Key": "k-1"}
+    body = {**BODY, "rollout_id": "r-1"}
+    async with serving(create_rollout_server(backend=backend)) as client:
+        posts = [client.http.post("/rollout", json=body, headers=headers) for _ in range(8)]
+        answers = await asyncio.gather(*posts)
+        plain = await asyncio.gather(*(client.post("r-2") for _ in range(8)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.content for answer in answers}) == 1
+    assert sorted(answer.status_code for answer in plain) == [202] + [409] * 7
+    assert [request.id for request in backend.requests] == ["r-1", "r-2"]
+
+
+async def test_retry_after_is_the_pace_at_which_rollouts_end() -> None:
+    """The average time between two endings, in whole seconds; 5 when nothing has ended yet."""
+    backend = FullBackend()
+    async with serving(create_rollout_server(backend=backend)) as client:
+        await client.start("r-1")
+        await client.start("r-2")
+        assert (await client.post()).headers["Retry-After"] == "5"
+        await client.http.post("/rollout/cancel", json={"ids": ["r-1"]})
+        await client.start("r-3")
+        assert int((await client.post()).headers["Retry-After"]) < 5
+        # One rollout ended in all this time.
+        await asyncio.sleep(5.2)
+        assert int((await client.post()).headers["Retry-After"]) > 5
 
 
 @pytest.mark.parametrize("key", [None, "wrong", "k\u00e9y"])

@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,43 @@ async def test_a_root_that_cannot_be_written_costs_no_result(
         result = await client.result("r-1")
     assert result["sample"]["reward"] == 1.0
     assert any("r-1" in record.getMessage() for record in caplog.records)
+
+
+def test_a_full_disk_costs_no_result_and_the_log_says_what_was_lost(artifact_root: Path) -> None:
+    """A limit on the size of files makes real writes fail, as a full disk does."""
+    script = """
+import resource, signal
+from fastapi.testclient import TestClient
+from osmosis_ai.rollout import AgentWorkflow, Grader, LocalBackend
+from osmosis_ai.rollout.server import create_rollout_server
+
+class Answer(AgentWorkflow):
+    async def run(self, ctx):
+        return [{"role": "assistant", "content": "x" * 1000}]
+
+class Reward(Grader):
+    async def grade(self, ctx):
+        ctx.set_reward(1)
+
+body = {"rollout_id": "r-1", "initial_messages": [], "label": "4",
+        "chat_completions_url": "http://x"}
+app = create_rollout_server(backend=LocalBackend(workflow=Answer, grader=Reward))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+with TestClient(app) as http:
+    token = http.post("/rollout", json=body).json()["polling_lease_token"]
+    status = "queued"
+    while status in {"queued", "running", "grading"}:
+        answer = http.get("/rollout/r-1/result", headers={"X-Osmosis-Rollout-Lease": token})
+        status = answer.json()["status"]
+    print(status, answer.json()["sample"]["reward"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=50
+    )
+    assert ended.stdout.split() == ["success", "1.0"], ended.stderr
+    assert "The trajectory of rollout r-1 was not saved" in ended.stderr
+    assert "File too large" in ended.stderr
+    assert os.listdir(artifact_root / "r-1") == ["artifacts"]
 
 
 async def test_the_backend_may_name_the_root(tmp_path: Path, artifact_root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -80,6 +81,35 @@ async def test_b10_a_workflow_that_blocks_only_delays_the_others() -> None:
         assert (await client.http.get("/health")).status_code == 200
         assert (await client.post("r-2")).status_code == 202
         assert (await client.result("r-2"))["status"] == "success"
+
+
+class Blocking(AgentWorkflow[AgentWorkflowConfig]):
+    """Blocks the event loop in a task that it starts."""
+
+    async def run(self, ctx: AgentWorkflowContext[AgentWorkflowConfig]) -> AgentWorkflowOutput:
+        await asyncio.gather(self.compute())
+        return AgentWorkflowOutput(messages=[])
+
+    async def compute(self) -> None:
+        await asyncio.sleep(0.1)
+        time.sleep(2)  # noqa: ASYNC251 - the fault that this test is about
+
+
+async def test_b10_the_log_names_the_rollout_that_holds_up_the_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(create_rollout_server(backend=LocalBackend(workflow=Blocking))) as client:
+        await client.start("r-1", initial_messages=[])
+        await client.result("r-1")
+        await asyncio.sleep(0.5)
+    lines = [r.getMessage() for r in caplog.records if "event loop" in r.getMessage()]
+    during, after = lines[0], lines[-1]
+    assert "rollout r-1 in Blocking.compute (test_lifecycle.py:" in during
+    assert "asyncio.to_thread" in during
+    assert "held up by rollout r-1" in after
+    stood_still = re.search(r"for ([0-9.]+) s", after)
+    assert stood_still is not None
+    assert float(stood_still[1]) > 1
 
 
 async def test_b21_the_users_resources_open_first_and_close_after_the_rollouts() -> None:

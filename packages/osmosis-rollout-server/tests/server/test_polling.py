@@ -2,12 +2,23 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from osmosis_ai.rollout import ExecutionOutcome, ExecutionRequest, ExecutionResult, RolloutStatus
+from osmosis_ai.rollout import (
+    AgentWorkflow,
+    AgentWorkflowConfig,
+    AgentWorkflowContext,
+    AgentWorkflowOutput,
+    ExecutionOutcome,
+    ExecutionRequest,
+    ExecutionResult,
+    LocalBackend,
+    RolloutStatus,
+)
 from osmosis_ai.rollout.backend import report_status
 from osmosis_ai.rollout.server import create_rollout_server
 from osmosis_ai.rollout.types import POLLING_LEASE_HEADER
@@ -49,6 +60,20 @@ async def test_a_poll_answers_when_the_status_is_news() -> None:
         assert answer["sample"]["reward"] == 0.5
         again = await client.poll("r-1")
         assert again.json() == answer
+
+
+async def test_progress_and_end_in_close_succession_are_one_answer() -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        report_status(RolloutStatus.RUNNING)
+        await asyncio.sleep(0.01)
+        report_status(RolloutStatus.GRADING, ExecutionResult(status=RolloutStatus.SUCCESS))
+        return succeeded(reward=0.5)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        for number in range(20):
+            await client.start(f"r-{number}")
+        answers = [(await client.poll(f"r-{number}")).json() for number in range(20)]
+    assert {answer["status"] for answer in answers} == {"success"}
 
 
 async def test_a_poll_tells_a_change_that_came_between_two_polls() -> None:
@@ -202,6 +227,52 @@ async def test_b18_an_id_stays_taken_while_its_task_unwinds() -> None:
         unwound.set()
         await client.until("r-1", "unknown")
         assert (await client.post("r-1")).status_code == 202
+
+
+class Stubborn(AgentWorkflow[AgentWorkflowConfig]):
+    """Ignores its cancellation until it may end."""
+
+    may_end: asyncio.Event
+    began: asyncio.Event
+
+    async def run(self, ctx: AgentWorkflowContext[AgentWorkflowConfig]) -> AgentWorkflowOutput:
+        self.began.set()
+        while not self.may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.may_end.wait()
+        return AgentWorkflowOutput(messages=[])
+
+
+async def test_b18_an_id_stays_taken_while_its_code_runs_on_in_the_backend() -> None:
+    """Its rollout has ended and is forgotten, but a new one would share its folder."""
+    Stubborn.may_end, Stubborn.began = asyncio.Event(), asyncio.Event()
+    backend = LocalBackend(workflow=Stubborn)
+    async with serving(create_rollout_server(backend=backend, result_retention_sec=0)) as client:
+        await client.start("r-1")
+        await Stubborn.began.wait()
+        await client.http.post("/rollout/cancel", json={"all": True})
+        while (await client.status("r-1"))["status"] != "unknown":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert (await client.post("r-1")).status_code == 409
+        Stubborn.may_end.set()
+        while (answer := await client.post("r-1")).status_code == 409:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert answer.status_code == 202
+        assert (await client.poll("r-1")).json()["status"] == "success"
+
+
+async def test_two_apps_on_one_backend_do_not_share_an_id() -> None:
+    backend = LocalBackend(workflow=Stubborn)
+    Stubborn.may_end, Stubborn.began = asyncio.Event(), asyncio.Event()
+    async with (
+        serving(create_rollout_server(backend=backend)) as one,
+        serving(create_rollout_server(backend=backend)) as other,
+    ):
+        await one.start("r-1")
+        assert (await other.post("r-1")).status_code == 409
+        Stubborn.may_end.set()
+        assert (await one.result("r-1"))["status"] == "success"
+        assert (await other.post("r-1")).status_code == 202
 
 
 async def test_the_status_of_every_phase_is_told() -> None:

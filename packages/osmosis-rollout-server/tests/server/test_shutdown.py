@@ -22,6 +22,7 @@ from .harness import BODY
 
 MAIN = """
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from osmosis_ai.rollout import AgentWorkflow, ExecutionBackend, LocalBackend
 from osmosis_ai.rollout.server import create_rollout_server
@@ -44,6 +45,8 @@ class Workflow(AgentWorkflow):
                 await asyncio.sleep(1)
             elif kind == "endless":
                 await asyncio.Event().wait()
+            elif kind == "threaded":
+                await asyncio.to_thread(threading.Event().wait)
             while kind == "stubborn":
                 try:
                     await asyncio.sleep(0.2)
@@ -159,7 +162,7 @@ def test_b21_a_short_rollout_ends_before_the_users_resources_close(
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_b21_nothing_that_runs_on_holds_up_the_exit(tmp_path: Path, signum: signal.Signals) -> None:
     with server(tmp_path) as process:
-        for kind in ("endless", "stubborn", "leaking"):
+        for kind in ("endless", "stubborn", "leaking", "threaded"):
             process.start(kind)
         assert process.stop(signum) < 35
     assert "ended endless open" in process.lines

@@ -7,11 +7,13 @@ from functools import partial
 import orjson
 
 from osmosis_ai.rollout.backend import ExecutionBackend
+from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._bodies import parse_body
 from osmosis_ai.rollout.server._callbacks import Callbacks, wants_callbacks
 from osmosis_ai.rollout.server._execution import Executor
 from osmosis_ai.rollout.server._lease import Lease
 from osmosis_ai.rollout.server._outbox import Outbox
+from osmosis_ai.rollout.server._pace import FALLBACK_SEC
 from osmosis_ai.rollout.server._refusals import refuse
 from osmosis_ai.rollout.server._registry import Acceptance, Registry, Rollout
 from osmosis_ai.rollout.server._settings import Settings
@@ -26,8 +28,6 @@ from osmosis_ai.rollout.types import (
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 
-_RETRY_AFTER_SEC = 5
-
 
 class Admission:
     """Decides on requests for rollouts, and starts those that it accepts."""
@@ -37,17 +37,19 @@ class Admission:
         backend: ExecutionBackend,
         registry: Registry,
         executor: Executor,
+        archive: Archive,
         outbox: Outbox,
         settings: Settings,
     ) -> None:
         self._backend = backend
         self._registry = registry
         self._executor = executor
+        self._archive = archive
         self._outbox = outbox
         self._settings = settings
         self.is_open = True
 
-    def admit(self, body: bytes, key: str | None) -> bytes:
+    async def admit(self, body: bytes, key: str | None) -> bytes:
         """Start the rollout that a body asks for; its execution exists when this returns.
 
         Args:
@@ -62,10 +64,13 @@ class Admission:
         """
         request = parse_body(RolloutInitRequest, body)
         digest = hashlib.sha256(body).digest() if key is not None else b""
-        if key is not None and (first := self._registry.accepted_with(key)) is not None:
-            return _repeat(first.acceptance, digest)
-        self._check_identity(request.rollout_id)
-        self._check_room(request)
+        if (first := self._answered_before(request, key, digest)) is not None:
+            return first
+        if request.rollout_id is not None and self._archive.makes_room:
+            await self._archive.make_room(request.rollout_id)
+            # Others may have been admitted meanwhile.
+            if (first := self._answered_before(request, key, digest)) is not None:
+                return first
         rollout = self._make_rollout(request.rollout_id or uuid.uuid4().hex, key, digest)
         if wants_callbacks(request):
             # Its lease is armed by the first poll, should there ever be one.
@@ -76,10 +81,26 @@ class Admission:
         self._executor.start(rollout, request)
         return rollout.acceptance.answer
 
+    def _answered_before(
+        self, request: RolloutInitRequest, key: str | None, digest: bytes
+    ) -> bytes | None:
+        """Return the answer to the same request, if it came before; refuse what cannot be now."""
+        if key is not None and (first := self._registry.accepted_with(key)) is not None:
+            return _repeat(first.acceptance, digest)
+        self._check_identity(request.rollout_id)
+        self._check_room(request)
+        return None
+
     def _check_identity(self, rollout_id: str | None) -> None:
-        if rollout_id is not None and self._registry.get(rollout_id) is not None:
+        if rollout_id is not None and self._is_taken(rollout_id):
             msg = "the id is taken: its rollout is running, or its result is still retained"
             raise refuse(409, ("body", "rollout_id"), msg, "rollout_id_taken")
+
+    def _is_taken(self, rollout_id: str) -> bool:
+        if self._registry.get(rollout_id) is not None:
+            return True
+        # Another app may share the backend, and code of a forgotten rollout may still run in it.
+        return self._backend.is_in_use(rollout_id)
 
     def _check_room(self, request: RolloutInitRequest) -> None:
         if not self.is_open:
@@ -88,7 +109,8 @@ class Admission:
         is_congested = wants_callbacks(request) and self._outbox.is_full
         if is_congested or not self._backend.has_capacity():
             msg = "the server has no capacity: try again later"
-            headers = {"Retry-After": str(_RETRY_AFTER_SEC)}
+            wait_sec = FALLBACK_SEC if is_congested else self._registry.pace.retry_after()
+            headers = {"Retry-After": str(wait_sec)}
             raise refuse(429, ("server",), msg, "no_capacity", headers=headers)
 
     def _make_rollout(self, rollout_id: str, key: str | None, digest: bytes) -> Rollout:

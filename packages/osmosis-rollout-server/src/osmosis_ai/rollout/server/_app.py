@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from osmosis_ai.rollout.artifacts import artifact_root_from_env
 from osmosis_ai.rollout.backend import ExecutionBackend
+from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._auth import BearerGate, check_api_key
 from osmosis_ai.rollout.server._documentation import add_routes
 from osmosis_ai.rollout.server._lifecycle import Lifespan, Services, make_lifespan
@@ -51,8 +52,9 @@ def create_rollout_server(
         result_retention_sec=result_retention_sec,
         max_body_bytes=max_body_bytes,
     )
-    root = backend.artifact_root or artifact_root_from_env()
-    services = Services(lambda: Service(backend, root, settings))
+    root = backend.artifact_root
+    archive = Archive(root or artifact_root_from_env(), makes_room=root is None)
+    services = Services(lambda: Service(backend, archive, settings))
     app = FastAPI(
         title="Osmosis rollout server",
         version=version("osmosis-rollout-server"),

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-import os
 from pathlib import Path
 
-from osmosis_ai.rollout.artifacts import rollout_dir, set_aside
+from osmosis_ai.rollout.artifacts import set_aside
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory import TrajectoryReport, save_trajectory
 from osmosis_ai.rollout.types import ExecutionOutcome, ExecutionResult, RolloutInitRequest
+
+# A file system that hangs does not hold up an answer any longer.
+_PATIENCE_SEC = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -81,25 +84,30 @@ class Record:
 
 
 class Archive:
-    """The rollouts' folders below one root."""
+    """The rollouts' folders below one root.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: The directory that holds them.
+        makes_room: Whether to set aside what an earlier rollout of the same id left behind; a
+            backend that names the root does so by itself.
+    """
+
+    def __init__(self, root: Path, *, makes_room: bool) -> None:
         self._root = root
+        self.makes_room = makes_room
 
     def open(self, rollout_id: str, request: RolloutInitRequest) -> Record:
         """Return a new rollout's record; nothing is written yet."""
         return Record(self._root, rollout_id, request)
 
     async def make_room(self, rollout_id: str) -> None:
-        """Set aside what an earlier rollout of the same id left behind."""
-        # A stat on the loop is cheaper than a thread for every rollout.
-        if not os.path.lexists(rollout_dir(self._root, rollout_id)):  # noqa: ASYNC240
-            return
+        """Set aside what an earlier rollout of the same id left behind; nothing is raised."""
         try:
-            await asyncio.to_thread(set_aside, self._root, rollout_id)
-        except OSError as error:
+            async with asyncio.timeout(_PATIENCE_SEC):
+                await off_loop(set_aside, self._root, rollout_id)
+        except OSError as error:  # a TimeoutError is one
             _log.warning(
                 "Rollout %s: the files of an earlier rollout of this id cannot be moved away: %s.",
                 rollout_id,
-                error.strerror,
+                error.strerror or "the file system does not answer",
             )

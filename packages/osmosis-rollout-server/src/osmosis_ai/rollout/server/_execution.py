@@ -15,7 +15,9 @@ from osmosis_ai.rollout.backend.validation import why_not_graded
 from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.server._archive import Archive, Record, archived_result
 from osmosis_ai.rollout.server._registry import Rollout
+from osmosis_ai.rollout.server._watch import current_rollout
 from osmosis_ai.rollout.server._wire import FinalView, final_view
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.types import (
     ExecutionOutcome,
     ExecutionRequest,
@@ -112,8 +114,7 @@ class Executor:
 
     async def _run(self, rollout: Rollout, request: RolloutInitRequest) -> None:
         _executor.set(self)
-        if request.rollout_id is not None:
-            await self._archive.make_room(rollout.id)
+        current_rollout.set(rollout.id)
         record = self._archive.open(rollout.id, request)
         rollout.record = None if rollout.settled else record
         outcome = await self._execute(rollout, request)
@@ -231,7 +232,7 @@ def _close(rollout: Rollout, task: asyncio.Task[None]) -> None:
 
 async def _view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:
     if _is_long(outcome.result.sample):
-        return await asyncio.to_thread(final_view, rollout_id, outcome)
+        return await off_loop(final_view, rollout_id, outcome)
     return final_view(rollout_id, outcome)
 
 

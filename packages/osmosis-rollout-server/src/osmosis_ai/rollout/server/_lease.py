@@ -8,6 +8,10 @@ from contextlib import contextmanager
 
 from osmosis_ai.rollout.types import RolloutStatus
 
+# News of progress waits this long for more of it: a rollout that starts and ends at once is told of
+# in one answer.
+_LINGER_SEC = 0.1
+
 
 class Lease:
     """One client's claim on a rollout: a token, the status it was told last, and a deadline.
@@ -52,8 +56,15 @@ class Lease:
             self._open_polls -= 1
             self.renew()
 
-    async def wait(self, timeout_sec: float) -> None:
-        """Wait until the lease is woken, `timeout_sec` at most."""
+    async def wait(self, timeout_sec: float, *, is_news: bool = False) -> None:
+        """Wait until the lease is woken, `timeout_sec` at most.
+
+        Args:
+            timeout_sec: How long to wait, in seconds.
+            is_news: Whether there is something to tell already, though perhaps not all of it.
+        """
+        if is_news:
+            timeout_sec = min(timeout_sec, _LINGER_SEC)
         waiter = self._loop.create_future()
         timer = self._loop.call_later(timeout_sec, _release, waiter)
         self._waiters.add(waiter)
@@ -72,8 +83,9 @@ class Lease:
         """Let waiting polls answer with a new status; a final one ends the lease."""
         if status.is_final:
             self._end()
-        if status is not self.told:
             self.wake()
+        elif self._waiters and status is not self.told:
+            self._loop.call_later(_LINGER_SEC, self.wake)
 
     def _end(self) -> None:
         self._ended = True

@@ -15,11 +15,13 @@ from fastapi import FastAPI
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.policy import close_policy_clients
 from osmosis_ai.rollout.server._service import Service
+from osmosis_ai.rollout.server._watch import watched_loop
+from osmosis_ai.rollout.threads import PatientExecutor
 
 type Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """What a FastAPI app takes as its `lifespan`."""
 
-# How long the backend, and the connections to the policy, may take to close.
+# How long the backend, the connections to the policy, and calls in threads may take to end.
 _CLOSE_SEC = 5.0
 
 _log = logging.getLogger(__name__)
@@ -75,6 +77,8 @@ def make_lifespan(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
         service = services.current()
+        # A call in one of asyncio's own threads that never returns would hold up the exit.
+        asyncio.get_running_loop().set_default_executor(PatientExecutor(_CLOSE_SEC))
         try:
             user = (user_lifespan or _no_lifespan)(app)
             async with user as state, _serving(service, backend):
@@ -96,7 +100,7 @@ async def _serving(service: Service, backend: ExecutionBackend) -> AsyncGenerato
     loop = asyncio.get_running_loop()
     _backends.enter(backend)
     _loops.enter(loop)
-    with _told_of_signals(service.close):
+    with _told_of_signals(service.close), watched_loop():
         try:
             yield
         finally:

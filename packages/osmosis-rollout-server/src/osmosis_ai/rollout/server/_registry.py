@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from osmosis_ai.rollout.server._archive import Record
 from osmosis_ai.rollout.server._lease import Lease
+from osmosis_ai.rollout.server._pace import Pace
 from osmosis_ai.rollout.server._wire import FinalView, PhaseView, final_view
 from osmosis_ai.rollout.types import ExecutionOutcome, ExecutionResult, RolloutStatus
 
@@ -119,6 +120,7 @@ class Registry:
         self._rollouts: dict[str, Rollout] = {}
         self._by_key: dict[str, Rollout] = {}
         self._unfinished: dict[str, Rollout] = {}
+        self.pace = Pace()
 
     def get(self, rollout_id: str) -> Rollout | None:
         """Return the rollout with this id, or None when it is not known (any more)."""
@@ -144,6 +146,8 @@ class Registry:
 
     def add(self, rollout: Rollout) -> None:
         """Take a rollout in; its id must not be known."""
+        if not self._unfinished:
+            self.pace.work_began()
         self._rollouts[rollout.id] = self._unfinished[rollout.id] = rollout
         if rollout.acceptance.key is not None:
             self._by_key[rollout.acceptance.key] = rollout
@@ -151,6 +155,7 @@ class Registry:
 
     def _finish(self, rollout: Rollout) -> None:
         del self._unfinished[rollout.id]
+        self.pace.rollout_ended()
         if rollout.delivered is None:
             self._retain(rollout)
         else:

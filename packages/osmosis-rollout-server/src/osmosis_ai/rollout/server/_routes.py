@@ -3,7 +3,7 @@
 import functools
 import os
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, override
 
 import orjson
@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._admission import IDEMPOTENCY_HEADER
@@ -47,10 +48,18 @@ register_url_convertor("rollout_id", _AnyId())
 class DirectRoute(APIRoute):
     """A documented route whose endpoint takes the request and makes the answer by itself."""
 
-    @override
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint: FastAPI's handler would cost more than all of ours."""
-        return self.endpoint
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        # FastAPI's handler, and the exit stacks around it, would cost more than all of ours.
+        self.app = _answer_with(endpoint)
+
+
+def _answer_with(endpoint: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+    return app
 
 
 class Routes:
@@ -66,7 +75,7 @@ class Routes:
         """Accept a rollout; its result can be polled from now on."""
         body = await self._body(request)
         key = request.headers.get(IDEMPOTENCY_HEADER)
-        return _json(self._services.current().admission.admit(body, key), 202)
+        return _json(await self._services.current().admission.admit(body, key), 202)
 
     async def rollout_result(self, request: Request) -> Response:
         """Wait for news of a rollout, and answer with its status or its result."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from asyncio.tasks import _unregister_task  # pyright: ignore[reportPrivateUsage]
-from pathlib import Path
 
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._admission import Admission
@@ -47,12 +46,14 @@ _log = logging.getLogger(__name__)
 class Service:
     """What one app does on one event loop."""
 
-    def __init__(self, backend: ExecutionBackend, artifact_root: Path, settings: Settings) -> None:
+    def __init__(self, backend: ExecutionBackend, archive: Archive, settings: Settings) -> None:
         self._settings = settings
         self.registry = Registry(settings.result_retention_sec)
-        self.executor = Executor(backend, Archive(artifact_root))
+        self.executor = Executor(backend, archive)
         self.outbox = Outbox()
-        self.admission = Admission(backend, self.registry, self.executor, self.outbox, settings)
+        self.admission = Admission(
+            backend, self.registry, self.executor, archive, self.outbox, settings
+        )
 
     async def poll(self, rollout: Rollout) -> None:
         """Wait until the rollout's status is another than the one that its lease was told.
@@ -62,8 +63,9 @@ class Service:
         lease = rollout.lease
         with lease.polling():
             self.executor.refresh(rollout)
-            if rollout.status is lease.told and rollout.final is None and self.admission.is_open:
-                await lease.wait(self._settings.result_wait_timeout_sec)
+            if rollout.final is None and self.admission.is_open:
+                is_news = rollout.status is not lease.told
+                await lease.wait(self._settings.result_wait_timeout_sec, is_news=is_news)
             lease.told = rollout.status
 
     def cancel(self, request: CancelRolloutsRequest) -> dict[str, str]:
