@@ -412,6 +412,44 @@ def test_a_changed_grader_over_stored_samples(
     assert numbers["pass_rate"]["more_than_noise"] is False
 
 
+HOSTILE = "<script>alert(1)</script> \x1b[31mred"
+
+
+def test_show_export_and_report(
+    run_eval: Any, dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A transcript without what steers terminals, a page with all escaped, data for training."""
+    with ScriptedPolicy(respond=lambda request: HOSTILE) as policy:
+        data = dataset({"note": HOSTILE}, {"do": "raise"})
+        run = run_eval(data, APP, "--chat-url", policy.url, "--attempts", "2")
+    rollouts = {(one["row"], one["attempt"]): one["rollout_id"] for one in run.results}
+    rollout = rollouts[0, 2]
+    for given in (rollout, "0.2"):
+        shown = run_command(tmp_path, "show", given, "--run", "run")
+        assert f"rollout {rollout}: row 0, attempt 2" in shown.stdout
+        assert "success, reward 0, not passed" in shown.stdout
+        assert "<script>alert(1)</script>" in shown.stdout
+        assert "\x1b" not in shown.stdout
+    failed = run_command(tmp_path, "show", "1", "--run", "run")
+    assert "agent_error, workflow: the search index is gone" in failed.stdout
+    page = (run.output / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "src=" not in page
+    assert "the search index is gone" in page
+    for name in ("out.jsonl", "out.parquet"):
+        done = run_command(tmp_path, "export", "run", name)
+        assert done.returncode == 0, done.stderr
+        assert f"{name}: 2 samples" in done.stdout
+    first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert first["messages"][-1]["content"] == second["messages"][-1]["content"] == HOSTILE
+    parquet: Any = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(tmp_path / "out.parquet").to_pylist() == [first, second]
+    refused = run_command(tmp_path, "export", "run", "out.txt")
+    assert refused.returncode == 2
+    assert run_command(tmp_path, "show", "7", "--run", "run").returncode == 2
+
+
 def test_runs_that_are_none(tmp_path: Path) -> None:
     """They are named, with status 2."""
     done = run_command(tmp_path, "compare", "this", "that")

@@ -1,37 +1,16 @@
 """Evaluation without a server: options, bad input, and the numbers."""
 
-import itertools
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from osmosis_ai.rollout.eval import EvalError, EvalOptions, evaluate, pass_at_k
+from osmosis_ai.rollout.eval import EvalError, EvalOptions, evaluate
 
 ROW = '{"user_prompt": "2+2?", "ground_truth": "4"}'
 RECORDING = '{"question": "2+2?", "small": {"solution": "A: 4"}, "large": {"solution": "A: 5"}}'
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
-def test_pass_at_k_is_the_share_of_choices_with_a_pass(
-    passed: list[bool], data: st.DataObject
-) -> None:
-    """That is what it estimates: choose any k of the attempts, and look for one that passed."""
-    k = data.draw(st.integers(1, len(passed)))
-    choices = list(itertools.combinations(passed, k))
-    share = sum(any(choice) for choice in choices) / len(choices)
-    assert pass_at_k(len(passed), sum(passed), k) == pytest.approx(share)
-
-
-@pytest.mark.parametrize(("attempts", "passed", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 5), (4, 1, 0)])
-def test_pass_at_k_refuses_what_cannot_be(attempts: int, passed: int, k: int) -> None:
-    """Nonsense is an error rather than a number."""
-    with pytest.raises(ValueError, match="1 <= k <= attempts"):
-        pass_at_k(attempts, passed, k)
 
 
 def options(tmp_path: Path, **changes: Any) -> EvalOptions:

@@ -247,3 +247,49 @@ def regrade_command(
     except EvalError as error:
         raise refused(error) from None
     raise typer.Exit(0 if succeeded else 1)
+
+
+@app.command("show")
+def show_command(
+    rollout: Annotated[
+        str, typer.Argument(help="A rollout's id, or its row and attempt, such as 7 or 7.2.")
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option(help="The run: its name or its directory.", show_default="the newest with it"),
+    ] = None,
+) -> None:
+    """Print one rollout as a transcript: what was said and called, what came of it, its files."""
+    from osmosis_ai.rollout.eval._run_commands import show_one
+
+    try:
+        show_one(rollout, run)
+    except EvalError as error:
+        raise refused(error) from None
+
+
+@app.command("export")
+def export_command(
+    run: Annotated[str, typer.Argument(help="A run: its name or its directory.")],
+    file: Annotated[Path, typer.Argument(help="What to write: a .parquet or .jsonl file.")],
+) -> None:
+    """Write the samples of a run's successful rollouts, with rewards, as data for training."""
+    from osmosis_ai.rollout.eval._run_commands import export_run
+
+    try:
+        export_run(run, file)
+    except EvalError as error:
+        raise refused(error) from None
+
+
+@app.command("report")
+def report_command(
+    run: Annotated[str, typer.Argument(help="A run: its name or its directory.")],
+) -> None:
+    """Write report.html into a run's directory: numbers, charts and all transcripts in one page."""
+    from osmosis_ai.rollout.eval._run_commands import write_report
+
+    try:
+        write_report(run)
+    except EvalError as error:
+        raise refused(error) from None

@@ -23,6 +23,7 @@ def show_report(report: RunReport, console: Console) -> None:
     say(console, f"run:          {report.files.path}")
     say(console, f"results:      {report.files.index}")
     say(console, f"metrics:      {report.files.metrics}")
+    say(console, f"report:       {report.files.page}")
     trajectories = (
         f"{report.rollouts}/<rollout_id>/trajectory.json"
         if report.rollouts

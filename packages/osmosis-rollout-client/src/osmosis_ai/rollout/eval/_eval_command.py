@@ -16,7 +16,8 @@ from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._evaluate import evaluate
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._progress import ProgressDisplay
-from osmosis_ai.rollout.eval._stored import RUNS
+from osmosis_ai.rollout.eval._report import write_page
+from osmosis_ai.rollout.eval._stored import RUNS, StoredRun
 from osmosis_ai.rollout.types.segment import check_path_segment
 
 
@@ -41,6 +42,7 @@ def run_evaluation(
     options = options_of(file.options if file else {}, flags)
     with ProgressDisplay(errors) as progress:
         report = asyncio.run(evaluate(options, progress))
+    write_page(StoredRun.find(str(options.output)))
     if as_json:
         # No console: it would break lines where its width ends.
         print(json.dumps(report.as_json()))

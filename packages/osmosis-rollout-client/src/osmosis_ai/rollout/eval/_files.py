@@ -21,6 +21,7 @@ class RunFiles:
       counts, and never changed after that.
     - `index.jsonl`: a line per row and attempt, in their order; written at the end.
     - `metrics.json`: the run's numbers, likewise.
+    - `report.html`: the same for people, with all transcripts; written by the command.
     - `rollouts/<rollout id>/`: trajectory and artifacts, where the run serves the app itself.
     - `server.log`: the output of that server.
 
@@ -34,6 +35,7 @@ class RunFiles:
         self.journal: Path = path / "journal.jsonl"
         self.index: Path = path / "index.jsonl"
         self.metrics: Path = path / "metrics.json"
+        self.page: Path = path / "report.html"
         self.rollouts: Path = path / "rollouts"
         self.server_log: Path = path / "server.log"
 

@@ -8,9 +8,13 @@ from pathlib import Path
 from osmosis_ai.rollout.eval._compare import Comparison, Difference, compare
 from osmosis_ai.rollout.eval._console import say, stderr, stdout
 from osmosis_ai.rollout.eval._display import show_report
+from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._export import export_samples
 from osmosis_ai.rollout.eval._progress import ProgressDisplay
 from osmosis_ai.rollout.eval._regrade import RegradeOptions, regrade
+from osmosis_ai.rollout.eval._report import write_page
 from osmosis_ai.rollout.eval._stored import RUNS, StoredRun
+from osmosis_ai.rollout.eval._transcript import show_rollout
 
 _MAX_ROWS_SHOWN = 20
 
@@ -59,6 +63,7 @@ def regrade_run(
     with ProgressDisplay(stderr(plain=plain)) as progress:
         report = asyncio.run(regrade(old, options, progress))
     new = StoredRun.find(str(options.output))
+    write_page(new)
     if as_json:
         document = report.as_json() | {"compared": _compared(old, new)}
         print(json.dumps(document))
@@ -102,3 +107,38 @@ def _words(name: str, difference: Difference) -> str:
         f"{name}: {difference.a:.3f} -> {difference.b:.3f}, {change:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], p = {difference.chance:.3g}: {verdict}"
     )
+
+
+def show_one(rollout: str, run: str | None) -> None:
+    """Print the transcript of a rollout, by its id, or by its row and attempt such as 7.2.
+
+    Raises:
+        EvalError: there is no such rollout, or no such run.
+    """
+    runs = [StoredRun.find(run)] if run else StoredRun.named()
+    for found in runs:
+        if entry := found.find_entry(rollout):
+            show_rollout(entry, found.files.rollouts / entry.outcome.rollout_id, stdout())
+            return
+    where = f"run {run}" if run else f"the runs in {RUNS}; name one with --run"
+    msg = f"there is no rollout {rollout} in {where}"
+    raise EvalError(msg)
+
+
+def export_run(run: str, path: Path) -> None:
+    """Write a run's samples to a file.
+
+    Raises:
+        EvalError: it cannot be done.
+    """
+    count = export_samples(StoredRun.find(run), path)
+    say(stdout(), f"{path}: {count} samples")
+
+
+def write_report(run: str) -> None:
+    """Write a run's page of HTML into its directory.
+
+    Raises:
+        EvalError: there is no such run, or it cannot be written.
+    """
+    say(stdout(), str(write_page(StoredRun.find(run))))

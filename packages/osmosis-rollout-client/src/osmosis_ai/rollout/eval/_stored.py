@@ -1,15 +1,17 @@
 """Runs that lie on disk."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._files import RunFiles
 from osmosis_ai.rollout.eval._journal import Entry, read_journal
 from osmosis_ai.rollout.eval._metrics import Tally
 from osmosis_ai.rollout.eval._outcomes import Outcome, Place
+
+_PLACE = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 
 RUNS = Path("osmosis-runs")
 """Where runs lie that were given a name, or none at all."""
@@ -39,6 +41,12 @@ class StoredRun:
             path = RUNS / run
         files = RunFiles(path)
         return cls(files, files.read_manifest())
+
+    @classmethod
+    def named(cls) -> list["StoredRun"]:
+        """Return the runs that lie in `RUNS`, the newest first."""
+        manifests = sorted(RUNS.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime)
+        return [cls.find(str(path.parent)) for path in reversed(manifests)]
 
     @property
     def name(self) -> str:
@@ -72,17 +80,20 @@ class StoredRun:
             if entry.outcome.rollout_id in latest:
                 yield entry
 
-    def entry(self, rollout_id: str) -> Entry:
-        """Return one rollout's.
+    def find_entry(self, rollout: str) -> Entry | None:
+        """Return what became of a rollout, by its id, or by its row and attempt such as 7.2.
 
         Raises:
-            EvalError: there is none of this id, or the journal cannot be read.
+            EvalError: the journal cannot be read.
         """
-        for entry in read_journal(self.files.journal):
-            if entry.outcome.rollout_id == rollout_id:
+        places = _PLACE.fullmatch(rollout)
+        for entry in self.entries():
+            outcome = entry.outcome
+            if outcome.rollout_id == rollout:
                 return entry
-        msg = f"run {self.name} has no rollout {rollout_id}: its index.jsonl names them"
-        raise EvalError(msg)
+            if places and outcome.place == (int(places[1]), int(places[2] or 1)):
+                return entry
+        return None
 
     def tally(self) -> Tally:
         """Return its numbers.
