@@ -67,6 +67,7 @@ def test_kill_9_at_random_points_loses_nothing_and_repeats_nothing(
     with ScriptedPolicy(respond=lambda request: reply("4").insert(0, Pause(0.04))) as policy:
         command = (data, APP, "--chat-url", policy.url, "--max-in-flight", "4")
         kept: dict[tuple[int, int], dict[str, Any]] = {}
+        requests, done = 0, set[int]()
         for _ in range(6):
             process = run_eval.start(*command)
             goal = len(kept) + chance.randint(0, 8)
