@@ -15,6 +15,7 @@ from osmosis_ai.rollout.backend.base import report_status
 from osmosis_ai.rollout.backend.errors import failure
 from osmosis_ai.rollout.backend.validation import unrewarded
 from osmosis_ai.rollout.context import RolloutContext, get_rollout_context
+from osmosis_ai.rollout.types.copying import is_long
 from osmosis_ai.rollout.types.execution import (
     ExecutionRequest,
     ExecutionResult,
@@ -28,8 +29,6 @@ _log = logging.getLogger(__name__)
 
 # How long a source may take to tell what there is of the conversation after a failure.
 _PARTIAL_SECONDS = 2.0
-# From here on looking at every message takes milliseconds.
-_LONG_CONVERSATION = 1000
 # From this on, a deadline's message says how much of it was spent in the queue.
 _NOTABLE_QUEUE_SECONDS = 0.1
 
@@ -99,7 +98,7 @@ class Rollout:
         if not calls or not messages:
             return sample
         try:
-            if len(messages) > _LONG_CONVERSATION:
+            if is_long(messages):
                 annotated = await asyncio.to_thread(calls.annotate, messages, self.request.prompt)
             else:
                 annotated = calls.annotate(messages, self.request.prompt)

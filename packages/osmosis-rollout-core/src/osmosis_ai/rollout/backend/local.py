@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, override
 from weakref import WeakKeyDictionary
@@ -32,6 +33,7 @@ from osmosis_ai.rollout.context import (
 )
 from osmosis_ai.rollout.grader import Grader
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig, GraderConfig
+from osmosis_ai.rollout.types.copying import is_long
 from osmosis_ai.rollout.types.execution import (
     ExecutionOutcome,
     ExecutionRequest,
@@ -308,7 +310,9 @@ class LocalBackend(ExecutionBackend):
                     "beats the registered source.",
                     request.id,
                 )
-            sample = sample_from_output(output, label=request.label)
+            make = partial(sample_from_output, output, label=request.label)
+            # Copying a long conversation would hold up the other rollouts of the loop.
+            sample = await asyncio.to_thread(make) if is_long(output.messages or ()) else make()
             return None if sample is None else await rollout.with_telemetry(sample)
 
     async def _grade(

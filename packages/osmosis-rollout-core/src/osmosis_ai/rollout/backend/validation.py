@@ -1,8 +1,8 @@
 """What workflows and graders may hand back: one check for every backend."""
 
-import copy
 import logging
 
+from osmosis_ai.rollout.types.copying import deep_copy
 from osmosis_ai.rollout.types.execution import ExecutionRequest
 from osmosis_ai.rollout.types.messages import Messages
 from osmosis_ai.rollout.types.output import AgentWorkflowOutput
@@ -97,7 +97,7 @@ def check_graded(sample: object, returned: object) -> RolloutSample:
 
 def _copied(messages: Messages) -> Messages:
     try:
-        return copy.deepcopy(messages)
+        return deep_copy(messages)
     except BaseException as error:  # foreign code: a panic below Python is no Exception
         _log.warning(
             "The workflow's messages cannot be copied deeply (%s); only the messages themselves "

@@ -1,12 +1,12 @@
 """The sample: one finished conversation and what was earned with it."""
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from osmosis_ai.rollout.types.copying import deep_copy
 from osmosis_ai.rollout.types.json_safety import json_safe
 from osmosis_ai.rollout.types.numbers import FiniteNumber
 
@@ -47,7 +47,7 @@ class RolloutSample(BaseModel):
         if "trajectory_messages" in self.model_fields_set:
             return
         try:
-            copied = copy.deepcopy(self.messages)
+            copied = deep_copy(self.messages)
         except BaseException as error:  # foreign code: a panic below Python is no Exception
             _log.warning(
                 "The messages cannot be copied (%s): no trajectory will be saved for this sample.",

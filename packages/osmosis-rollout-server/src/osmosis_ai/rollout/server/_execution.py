@@ -28,13 +28,11 @@ from osmosis_ai.rollout.types import (
     RolloutSample,
     RolloutStatus,
 )
+from osmosis_ai.rollout.types.copying import is_long
 
 # A result is published once it is archived, so that whoever reads it finds the files; a disk that
 # takes longer than this does not hold it up any further.
 ARCHIVE_PATIENCE_SEC = 5.0
-
-# Views of longer conversations are made in a thread.
-_LONG_CONVERSATION = 1000
 
 _CANCELLED = ExecutionResult(
     status=RolloutStatus.CANCELLED,
@@ -238,6 +236,6 @@ async def _view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:
 
 def _is_long(sample: RolloutSample | None) -> bool:
     try:
-        return sample is not None and len(sample.messages) > _LONG_CONVERSATION
+        return sample is not None and is_long(sample.messages)
     except BaseException:  # foreign messages; the view keeps the reward from them
         return False

@@ -206,7 +206,10 @@ def _sample_view(rollout_id: str, result: ExecutionResult, sample: RolloutSample
 
 def _encode(rollout_id: str, sample: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(sample, option=_STRICT)
+        # One by one, so that the loop gets its turn between the messages of a large sample.
+        messages = [orjson.dumps(message, option=_STRICT) for message in sample["messages"]]
+        text = orjson.Fragment(b"[%b]" % b",".join(messages))
+        return orjson.dumps({**sample, "messages": text}, option=_STRICT)
     except TypeError:
         safe, replaced = json_safe(sample, on_bad="replace")
     if replaced:
