@@ -16,7 +16,14 @@ from strands.types.exceptions import EventLoopException
 from osmosis_ai.rollout import RolloutContext, RolloutSample
 from osmosis_ai.rollout.integrations.agents.strands import OsmosisRolloutModel, OsmosisStrandsAgent
 from osmosis_ai.rollout.policy import PolicyError
-from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, error_reply, reply
+from osmosis_ai.rollout.testing import (
+    PolicyRequest,
+    Reply,
+    ScriptedPolicy,
+    ToolCall,
+    error_reply,
+    reply,
+)
 
 QUESTION = [{"role": "user", "content": "2+2?"}]
 
@@ -251,6 +258,48 @@ async def test_sub_agents_as_tools(policy: ScriptedPolicy, rollout: RolloutConte
     assert policy.requests[3].messages[0] == {"role": "user", "content": "Hello."}
     assert {one.headers["authorization"] for one in policy.requests} == {"Bearer sek-ret"}
     assert len(sample.messages) == 6
+    # The archive gets their conversations, each on the result that it led to.
+    assert sample.trajectory_messages is not None
+    helped, asked = [m["subagents"] for m in sample.trajectory_messages if m["role"] == "tool"]
+    assert [[m["content"] for m in run["messages"]] for run in (*helped, *asked)] == [
+        ["You help.", "for ask_helper", "help"],
+        ["Hello.", "for ask_other", "help"],
+    ]
+    assert asked[0]["agent_name"] == "other"
+
+
+async def test_sub_agents_of_calls_at_once(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
+    """Parallel calls with ids that are used again keep their sub-agents apart."""
+    with rollout:
+        main = build([])
+
+        @tool
+        async def ask(question: str) -> str:
+            """Ask a helper, twice."""
+            helper = Agent(model=main.model, callback_handler=None)
+            await helper.invoke_async(question)
+            return str(await helper.invoke_async(f"{question} again"))
+
+        main.tool_registry.process_tools([ask])
+
+        def respond(request: PolicyRequest) -> Reply:
+            last = request.messages[-1]
+            if last["content"] in ("2+2?", "more"):
+                names = [f"{last['content']} {n}" for n in range(2)]
+                calls = [ToolCall("ask", {"question": q}, f"call_{q[-1]}") for q in names]
+                return reply(tool_calls=calls)
+            return reply("done" if last["role"] == "tool" else f"re {last['content']}")
+
+        policy.respond = respond
+        await main.invoke_async()
+        await main.invoke_async("more")
+        sample = await sample_of(rollout)
+    told = [m["subagents"] for m in sample.trajectory_messages or () if m["role"] == "tool"]
+    assert [len(runs) for runs in told] == [1] * 4
+    assert [runs[0]["messages"][-1]["content"] for runs in told] == [
+        f"re {prompt} {n} again" for prompt in ("2+2?", "more") for n in range(2)
+    ]
+    assert [len(runs[0]["messages"]) for runs in told] == [4] * 4
 
 
 async def test_sub_agent_without_a_policy_ends_the_rollout(

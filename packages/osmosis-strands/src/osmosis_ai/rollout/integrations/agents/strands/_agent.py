@@ -7,6 +7,7 @@ from strands import Agent
 from strands.models import Model
 
 from osmosis_ai.rollout import RolloutContext, get_rollout_context
+from osmosis_ai.rollout.integrations.agents.strands._delegations import Delegations
 from osmosis_ai.rollout.integrations.agents.strands._from_chat import Translated, from_chat
 from osmosis_ai.rollout.integrations.agents.strands._guard import Guard
 from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin
@@ -57,7 +58,11 @@ class OsmosisStrandsAgent(Agent):
             if context is not None:
                 transcript = Transcript()
                 self.hooks.add_hook(transcript)
-                context.set_sample_source(StrandsSampleSource(self, model.memory, transcript))
+                delegations = Delegations()
+                self.hooks.add_hook(delegations)
+                context.set_sample_source(
+                    StrandsSampleSource(self, model.memory, transcript, delegations)
+                )
 
 
 def _arguments(

@@ -13,7 +13,8 @@ from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
 from osmosis_ai.rollout import MessageDict, RolloutContext, get_rollout_context
-from osmosis_ai.rollout.integrations.agents.strands._memory import Memory
+from osmosis_ai.rollout.integrations.agents.strands._delegations import note_call
+from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin
 from osmosis_ai.rollout.integrations.agents.strands._stream import (
     EventStream,
     reply_origin,
@@ -143,7 +144,9 @@ class BoundModel(Model):
                     for event in events.take(item):
                         yield event
                     if isinstance(item, PolicyReply):
-                        self._remember(item, events.content)
+                        origin = self._remember(item, events.content)
+                        state: dict[str, Any] = kwargs.get("invocation_state") or {}
+                        note_call(conversation, origin.archive[0], state)
         except PolicyError as error:
             self.outage = error if error.is_endpoint_failure else None
             raise
@@ -175,9 +178,11 @@ class BoundModel(Model):
         msg = f"the policy did not call {spec['name']}, which stands for the structured output"
         raise ValueError(msg)
 
-    def _remember(self, reply: PolicyReply, content: list[dict[str, Any]]) -> None:
+    def _remember(self, reply: PolicyReply, content: list[dict[str, Any]]) -> Origin:
         self.outage = None
-        self.memory.remember({"role": "assistant", "content": content}, reply_origin(reply))
+        origin = reply_origin(reply)
+        self.memory.remember({"role": "assistant", "content": content}, origin)
+        return origin
 
     def _params(self) -> dict[str, Any]:
         return dict(self._config.get("params") or {})

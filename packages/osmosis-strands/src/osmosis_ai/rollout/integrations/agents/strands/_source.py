@@ -8,6 +8,7 @@ from typing import Any, override
 from strands import Agent
 
 from osmosis_ai.rollout import MessageDict, RolloutSample, SampleSource
+from osmosis_ai.rollout.integrations.agents.strands._delegations import Delegations
 from osmosis_ai.rollout.integrations.agents.strands._memory import Memory
 from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tools
 from osmosis_ai.rollout.integrations.agents.strands._transcript import Transcript
@@ -22,12 +23,16 @@ class StrandsSampleSource(SampleSource):
         agent: The agent.
         memory: Where its messages come from.
         transcript: What has followed its history from the start.
+        delegations: What has followed its tool calls.
     """
 
-    def __init__(self, agent: Agent, memory: Memory, transcript: Transcript) -> None:
+    def __init__(
+        self, agent: Agent, memory: Memory, transcript: Transcript, delegations: Delegations
+    ) -> None:
         self._agent = agent
         self._memory = memory
         self._transcript = transcript
+        self._delegations = delegations
 
     @override
     async def get_sample(self) -> RolloutSample:
@@ -50,6 +55,7 @@ class StrandsSampleSource(SampleSource):
     def _archived(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict] | None:
         try:
             turns = [*self._instructions(), *copy.deepcopy(self._memory.archive(messages))]
+            self._delegations.attach(turns)
             tools = chat_tools(self._agent.tool_registry.get_all_tool_specs())
         except Exception as error:  # user blocks and tools may hold anything; the sample survives
             _log.warning(
