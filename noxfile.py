@@ -48,6 +48,8 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHONS = list(dict.fromkeys([*nox.project.python_versions({"project": PROJECTS[CORE]}), RUNNING]))
 # The JUnit files of this run, for its closing line.
 REPORTS: list[Path] = []
+# What the tests of this run left behind, documents among it.
+LEFT_BY_TESTS: list[Path] = []
 
 RUFF = "ruff==0.17.6"
 TYPE_CHECKERS = ["mypy==2.4.1", "pyright[nodejs]==1.1.414"]
@@ -98,11 +100,14 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 
 def run_pytest(session: nox.Session, *paths: str) -> None:
-    """Run pytest and keep its counts for the closing line."""
-    report = Path(session.create_tmp(), "junit.xml")
+    """Run pytest and keep its counts, for the closing line, and the files that the tests make."""
+    folder = Path(session.create_tmp())
+    report = folder / "junit.xml"
     report.unlink(missing_ok=True)
     REPORTS.append(report)
-    session.run("pytest", "-q", f"--junitxml={report}", *paths, *session.posargs)
+    LEFT_BY_TESTS.append(folder / "tests")
+    keep = [f"--basetemp={folder / 'tests'}", "--override-ini=tmp_path_retention_policy=all"]
+    session.run("pytest", "-q", f"--junitxml={report}", *keep, *paths, *session.posargs)
 
 
 def pyright_config(folder: Path) -> Path:
@@ -203,12 +208,18 @@ def e2e(session: nox.Session) -> None:
     run_pytest(session, "tests_e2e")
 
 
-@nox.session(requires=["dist"])
+# Harbor and some frameworks exclude each other, so the documents are made in other sessions.
+@nox.session(
+    requires=[f"e2e-{RUNNING}", *(f"tests-{RUNNING}({name})" for name in PACKAGES), "dist"]
+)
 def atif(session: nox.Session) -> None:
-    """Validate trajectory documents with Harbor's own models."""
-    server, client = "osmosis-rollout-server", "osmosis-rollout-client"
-    install(session, HARBOR, *wheels(CORE, server, client), *test_tools(server))
-    run_pytest(session, f"packages/{server}/tests_harbor", "tests_e2e/test_demo.py")
+    """Validate every trajectory document that the tests make with Harbor's own models."""
+    server = "osmosis-rollout-server"
+    install(session, HARBOR, *wheels(CORE, server), *test_tools(server))
+    # Together, so that Harbor looks at the conversions of the server's own tests, too.
+    tests = [f"packages/{server}/{folder}" for folder in ("tests_harbor", "tests/trajectory")]
+    run_pytest(session, *tests)
+    session.run("python", "tools/check_trajectories.py", *map(str, LEFT_BY_TESTS))
 
 
 @nox.session(requires=["dist"], default=False)
@@ -226,9 +237,12 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(requires=["dist"], default=False)
 def bench(session: nox.Session) -> None:
-    """Measure agents' rollouts through the server, against what their frameworks cost alone."""
+    """Run a script of tools/bench on the built wheels: `-- NAME [OPTIONS]`, or agent_rollouts."""
+    name, *options = session.posargs or ["agent_rollouts"]
+    if name.startswith("-"):
+        name, options = "agent_rollouts", session.posargs
     install(session, *wheels(*PACKAGES))
-    session.run("python", "tools/bench/agent_rollouts.py", *session.posargs)
+    session.run("python", f"tools/bench/{name}.py", *options)
 
 
 @nox.session(python=False)

@@ -1,7 +1,7 @@
 """Chat histories for tests: all the roles, the odd shapes that people use, and worse."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import strategies as st
@@ -132,11 +132,17 @@ report_answers = st.fixed_dictionaries(
 )
 
 
+CHECKS: list[Callable[[Trajectory], object]] = []
+"""What looks at every converted document besides the test; the tests with Harbor's models do."""
+
+
 def convert(*history: Any, **options: Any) -> Trajectory:
     """Convert a history that has messages."""
     sample = RolloutSample(messages=[], trajectory_messages=list(history))
     trajectory = convert_sample_to_trajectory(sample, rollout_id="r-1", **options)
     assert trajectory is not None
+    for check in CHECKS:
+        check(trajectory)
     return trajectory
 
 

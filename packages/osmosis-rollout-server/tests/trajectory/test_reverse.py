@@ -21,7 +21,7 @@ from osmosis_ai.rollout.trajectory import (
 )
 
 # Other projects' documents; see the NOTICE beside them.
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 PNG = base64.b64encode(b"\x89PNG").decode()
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
