@@ -89,10 +89,10 @@ def test_the_readme_of_core(runs: Callable[[str], str]) -> None:
 
 
 async def test_the_readmes_of_server_and_client(
-    runs: Callable[[str], str], policy: ScriptedPolicy
+    runs: Callable[[str], str], policy: ScriptedPolicy, tmp_path: Path
 ) -> None:
-    """The client's program gets its result from the server's app."""
-    [project] = blocks("packages/osmosis-rollout-server/README.md", "python")
+    """The client's program gets its result from the server's app, and its files can be read."""
+    project, reading = blocks("packages/osmosis-rollout-server/README.md", "python")
     [program] = blocks("packages/osmosis-rollout-client/README.md", "python")
     main: dict[str, Any] = {}
     exec(project, main)
@@ -106,6 +106,9 @@ async def test_the_readmes_of_server_and_client(
     program = program.replace("http://127.0.0.1:8080/v1", policy.url)
     try:
         assert await asyncio.to_thread(runs, program) == "success None\n"
+        [folder] = (tmp_path / "artifacts").iterdir()
+        reading = reading.replace("r-1", folder.name)
+        assert "trajectory.json" in await asyncio.to_thread(runs, reading)
     finally:
         server.should_exit = True
         await serving
