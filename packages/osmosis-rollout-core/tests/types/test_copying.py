@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osmosis_ai.rollout.types.copying import deep_copy, is_long
@@ -31,6 +31,7 @@ def containers(value: Any) -> set[int]:
 
 
 @given(values)
+@settings(deadline=None)
 def test_a_copy_is_equal_and_shares_no_container(value: Any) -> None:
     copied = deep_copy(value)
     assert copied == copy.deepcopy(value)
