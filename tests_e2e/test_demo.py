@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,30 @@ def test_the_four_counts(run: Any) -> None:
     for model, correct in CORRECT.items():
         assert f"{model} {correct}/200 ({correct / 2:.1f} %)" in run.stdout
     assert run.metrics["pass_at_k"] == {}
+
+
+def test_the_four_counts_after_kill_9_and_resume(
+    tmp_path: Path, eval_in: Callable[[Path], Any]
+) -> None:
+    """A run that is lost in the middle, twice, ends with the same counts, each attempt once."""
+    command = eval_in(tmp_path)
+    arguments = (DATASET, f"{DEMO / 'main.py'}:app", f"--replay={SOLUTIONS}")
+    journal = command.output / "journal.jsonl"
+    for goal in (100, 450):
+        process = command.start(*arguments)
+        while not journal.exists() or journal.read_bytes().count(b"\n") < goal:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    run = command(*arguments)
+    assert run.status == 0, run.stderr
+    numbers = run.metrics["by_model"]
+    assert {model: numbers[model]["passed"] for model in numbers} == CORRECT
+    assert len({(result["row"], result["attempt"]) for result in run.results}) == 800
+    lines = journal.read_bytes().splitlines()
+    rollouts = [json.loads(line)["outcome"]["rollout_id"] for line in lines]
+    assert len(rollouts) == len(set(rollouts)) == 800
 
 
 def test_every_verdict(run: Any, recorded: list[dict[str, Any]]) -> None:

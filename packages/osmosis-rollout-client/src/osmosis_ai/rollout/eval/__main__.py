@@ -6,9 +6,11 @@ import sys
 def main() -> None:
     """Run the command with the process's arguments."""
     try:
+        # Commands import what they need when they run, and this they all need.
+        import rich  # noqa: F401 # pyright: ignore[reportUnusedImport]
+
         from osmosis_ai.rollout.eval._command import app
 
-        # Commands import what they need when they run.
         app(prog_name="osmosis-rollout")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

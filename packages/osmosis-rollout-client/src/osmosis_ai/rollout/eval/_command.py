@@ -74,7 +74,10 @@ def evaluate_command(
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(help="The policy: recorded solutions, one attempt by each model in it."),
+        typer.Option(
+            help="The policy: a recorded run, its name or directory; or a file of recorded "
+            "solutions, one attempt by each model in it."
+        ),
     ] = None,
     rows: Annotated[
         str | None,

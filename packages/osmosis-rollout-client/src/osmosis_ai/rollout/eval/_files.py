@@ -19,6 +19,7 @@ class RunFiles:
     - `manifest.json`: the run's inputs.
     - `journal.jsonl`: each attempt as it ended by itself, with its sample; written before it
       counts, and never changed after that.
+    - `recording.jsonl`: each call of the policy with its answer, where the run was recorded.
     - `index.jsonl`: a line per row and attempt, in their order; written at the end.
     - `metrics.json`: the run's numbers, likewise.
     - `report.html`: the same for people, with all transcripts; written by the command.
@@ -33,6 +34,7 @@ class RunFiles:
         self.path = path
         self.manifest: Path = path / "manifest.json"
         self.journal: Path = path / "journal.jsonl"
+        self.recording: Path = path / "recording.jsonl"
         self.index: Path = path / "index.jsonl"
         self.metrics: Path = path / "metrics.json"
         self.page: Path = path / "report.html"

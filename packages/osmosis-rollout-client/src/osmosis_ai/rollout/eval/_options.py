@@ -24,7 +24,8 @@ class EvalOptions:
         python: The interpreter to serve it with. By default that of the project's own `.venv`,
             if it has one, else the running one.
         chat_url: Base URL of the policy's endpoint, or None.
-        replay: A file of recorded solutions that play the policy, or None.
+        replay: What plays the policy: a file of recorded solutions, or a run that was recorded, by
+            its name or its directory; or None.
         rows: The rows to run, such as `3,7,10-20`, counted from 0; by default all.
         limit: How many of them to run at most, the first ones; by default all.
         attempts: How often every row is tried. By default once, or by each recorded model.

@@ -1,4 +1,4 @@
-"""The policies of a run: an endpoint that is there, or recorded solutions that are replayed."""
+"""The policies of a run: an endpoint that is there, or what was recorded."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,6 +11,8 @@ from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Attempt, Job
 from osmosis_ai.rollout.eval._policy import Endpoint, Policy
+from osmosis_ai.rollout.eval._recording import RecordedRun
+from osmosis_ai.rollout.eval._stored import RUNS, StoredRun
 from osmosis_ai.rollout.testing import RecordingError, ReplayPolicy
 
 
@@ -21,6 +23,7 @@ class RunningEndpoint:
     url: str
     key: str | None = field(default=None, repr=False)
     models: Sequence[str] = ()
+    attempts: int = 1
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -46,6 +49,8 @@ class RunningEndpoint:
 
 class RecordedSolutions:
     """Solutions in a file, replayed by this process: each recorded model makes one attempt."""
+
+    attempts: int = 1
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,6 +101,9 @@ class RecordedSolutions:
 def policy_of(options: EvalOptions) -> Policy:
     """Return the policy that the options name."""
     if options.replay is not None:
+        named = RUNS / options.replay
+        if options.replay.is_dir() or (named.is_dir() and not options.replay.exists()):
+            return RecordedRun(StoredRun.find(str(options.replay)))
         return RecordedSolutions(options.replay)
     return RunningEndpoint(options.chat_url or "", options.chat_key)
 
@@ -122,7 +130,7 @@ def attempts_of(policy: Policy, wanted: int | None) -> list[Attempt]:
     """
     models = policy.models
     if not models:
-        return [Attempt(number, None) for number in range(1, (wanted or 1) + 1)]
+        return [Attempt(number, None) for number in range(1, (wanted or policy.attempts) + 1)]
     if wanted is not None and wanted > len(models):
         msg = (
             f"{wanted} attempts need as many recorded models, and the file holds {len(models)}: "

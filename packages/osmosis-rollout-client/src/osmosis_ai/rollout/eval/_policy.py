@@ -33,6 +33,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def attempts(self) -> int:
+        """How often every row is tried where nobody says how often, and all models are alike."""
+        ...
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """What a resumed run must find unchanged, as JSON; it holds no key."""
         ...

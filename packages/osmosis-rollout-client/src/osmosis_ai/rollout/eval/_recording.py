@@ -1,0 +1,188 @@
+"""Recordings of what a policy answered, call by call, and the policy that answers so again.
+
+A recording is a run's `recording.jsonl`. A line holds one call: the row and the attempt that made
+it, a digest of what was asked, and the answer as it went over the wire.
+"""
+
+import hashlib
+import json
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.rollout.eval._errors import EvalError, RunError
+from osmosis_ai.rollout.eval._outcomes import Job, Place
+from osmosis_ai.rollout.eval._policy import Endpoint
+from osmosis_ai.rollout.eval._stored import StoredRun
+from osmosis_ai.rollout.testing import Cut, PolicyRequest, Reply, ScriptedPolicy, error_reply
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of a policy.
+
+    Attributes:
+        status: The HTTP status.
+        content_type: Its header of that name.
+        body: The body, as far as it came.
+        cut: Whether the connection broke before the body's end.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+    cut: bool = False
+
+
+class Recording:
+    """Appends calls to a recording.
+
+    Args:
+        path: The file; it is made where it is missing.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def append(self, job: Job, request: Mapping[str, Any], answer: Answer) -> None:
+        """Write one call.
+
+        Args:
+            job: The rollout that made it.
+            request: The JSON body that the rollout sent, before anything was changed in it.
+            answer: What the rollout got.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        row, attempt = job.place
+        line = {
+            "row": row,
+            "attempt": attempt,
+            "rollout_id": job.rollout_id,
+            "request": request_digest(request),
+            "status": answer.status,
+            "content_type": answer.content_type,
+            # Bytes that are no UTF-8 become half characters, which JSON can escape.
+            "body": answer.body.decode("utf-8", "surrogateescape"),
+            "cut": answer.cut,
+        }
+        try:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _unwritable(self, error: OSError) -> RunError:
+        return RunError(f"{self._path}: cannot be written: {error.strerror or error}")
+
+
+def request_digest(request: Mapping[str, Any]) -> str:
+    """Return 32 hexadecimal digits that are the same for equal requests only."""
+    content = json.dumps(request, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+class RecordedRun:
+    """Plays the policy of a run that was recorded, offline.
+
+    Each attempt at each row gets the answers that it got then, matched by what it asks. One that
+    asks anything else is answered with a 400: the run would not be the same any more.
+    """
+
+    models: Sequence[str] = ()
+
+    def __init__(self, run: StoredRun) -> None:
+        self._run = run
+        self._path = run.files.recording
+        self._calls: dict[Place, dict[str, deque[int]]] = {}
+        self._policy = ScriptedPolicy(respond=self._respond)
+        self._running = False
+
+    @property
+    def attempts(self) -> int:
+        """How often every row was tried."""
+        return len(self._run.models)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The recording's content."""
+        with self._path.open("rb") as file:
+            return {"recording": hashlib.file_digest(file, "sha256").hexdigest()}
+
+    async def start(self) -> None:
+        """Read the recording, and serve what it holds.
+
+        Raises:
+            EvalError: there is none, or it is damaged.
+        """
+        self._calls = self._index()
+        self._policy.__enter__()
+        self._running = True
+
+    async def stop(self) -> None:
+        """Stop to serve."""
+        if self._running:
+            self._policy.__exit__(None, None, None)
+
+    def endpoint(self, job: Job) -> Endpoint:
+        """Return where one attempt at one row gets its answers."""
+        row, attempt = job.place
+        return Endpoint(f"{self._policy.root_url}/{row}/{attempt}/v1")
+
+    def report(
+        self, job: Job, messages: Sequence[Mapping[str, Any]] | None
+    ) -> dict[str, Any] | None:
+        """Return how many recorded calls the rollout has not made, if there are any."""
+        left = sum(map(len, self._calls.get(job.place, {}).values()))
+        return {"recorded_calls_not_made": left} if left else None
+
+    def _index(self) -> dict[Place, dict[str, deque[int]]]:
+        # What an attempt got when it ran last is what counts: it may have been run again.
+        last = {outcome.place: outcome.rollout_id for outcome in self._run.outcomes()}
+        calls: dict[Place, dict[str, deque[int]]] = defaultdict(lambda: defaultdict(deque))
+        offset = 0
+        try:
+            with self._path.open("rb") as lines:
+                for line in lines:
+                    # A lost process may have left half a line.
+                    if line.endswith(b"\n"):
+                        call = json.loads(line)
+                        place = call["row"], call["attempt"]
+                        if last.get(place) == call["rollout_id"]:
+                            calls[place][call["request"]].append(offset)
+                    offset += len(line)
+        except OSError as error:
+            msg = f"run {self._run.name} was not recorded: {error.strerror or error}"
+            raise EvalError(msg) from None
+        except (ValueError, KeyError, TypeError):
+            msg = f"{self._path}: no recording, or a damaged one"
+            raise EvalError(msg) from None
+        return calls
+
+    def _respond(self, request: PolicyRequest) -> Reply:
+        row, attempt = map(int, request.path.split("/")[1:3])
+        calls = self._calls.get((row, attempt), {})
+        offsets = calls.get(request_digest(request.body))
+        if not offsets:
+            return error_reply(400, "the recorded run did not ask this: it took another course")
+        with self._path.open("rb") as file:
+            file.seek(offsets.popleft())
+            call = json.loads(file.readline())
+        body = call["body"].encode("utf-8", "surrogateescape")
+        steps = (body, Cut()) if call["cut"] else (body,)
+        headers = {"Content-Type": call["content_type"]}
+        return Reply(steps=steps, status=call["status"], headers=headers)
