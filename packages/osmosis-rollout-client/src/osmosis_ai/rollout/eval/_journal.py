@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
@@ -96,7 +97,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; others may write it then."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written has been reported
+            self._file.close()
 
     def _write(self, lines: bytes) -> None:
         try:
