@@ -13,6 +13,7 @@ from osmosis_ai.rollout.backend._slots import Slots
 from osmosis_ai.rollout.backend._supervision import Cut, Ending, Raised, Returned, Supervisor
 from osmosis_ai.rollout.backend.base import report_status
 from osmosis_ai.rollout.backend.errors import failure
+from osmosis_ai.rollout.backend.turns import Turns
 from osmosis_ai.rollout.backend.validation import unrewarded
 from osmosis_ai.rollout.context import RolloutContext, get_rollout_context
 from osmosis_ai.rollout.types.copying import is_long
@@ -40,6 +41,7 @@ class LoopState:
     slots: Slots
     grader_slots: Slots
     supervisor: Supervisor = field(default_factory=Supervisor)
+    turns: Turns = field(default_factory=Turns)
     rollouts: "dict[str, Rollout]" = field(default_factory=dict[str, "Rollout"])
 
 
@@ -80,9 +82,11 @@ class Rollout:
     async def run[T](
         self, code: Callable[[], Coroutine[Any, Any, T]], *, seconds: float | None = None
     ) -> Ending[T]:
-        return await self.home.supervisor.run(
+        ending = await self.home.supervisor.run(
             code, rollout_id=self.request.id, stop=self.stop, seconds=seconds
         )
+        await self.home.turns.take()
+        return Cut.STOPPED if self.stop.done() else ending
 
     async def collect_sample(self) -> RolloutSample | None:
         """Ask the registered source; None when there is none."""

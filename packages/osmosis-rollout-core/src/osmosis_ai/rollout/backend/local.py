@@ -284,13 +284,24 @@ class LocalBackend(ExecutionBackend):
             ending = await rollout.run(lambda: self._artifact_dirs.provide(rollout.request.id))
             if isinstance(ending, Returned):
                 rollout.artifacts_dir = ending.value
-                ending = await rollout.run(lambda: self._call_workflow(rollout), seconds=left)
+                ending = await self._make_sample(rollout, left)
         if isinstance(ending, Returned):
             return ExecutionResult(status=RolloutStatus.SUCCESS, sample=ending.value)
         partial = await rollout.partial_sample()
         return rollout.ended_early(ending, "workflow", limit, partial)
 
-    async def _call_workflow(self, rollout: Rollout) -> RolloutSample | None:
+    async def _make_sample(self, rollout: Rollout, seconds: float | None) -> Ending[Any]:
+        # In two steps, so that workflows which end in the same moment do not copy their
+        # conversations all at once. What the first step took, the second one does not have.
+        deadline = None if seconds is None else rollout.age() + seconds
+        ending = await rollout.run(lambda: self._call_workflow(rollout), seconds=seconds)
+        if not isinstance(ending, Returned):
+            return ending
+        output, ended_at = ending.value
+        left = None if deadline is None else deadline - ended_at
+        return await rollout.run(lambda: _collect(rollout, output), seconds=left)
+
+    async def _call_workflow(self, rollout: Rollout) -> tuple[object, float]:
         request = rollout.request
         with rollout.context:
             config = copy.deepcopy(self._workflow_config)
@@ -301,19 +312,7 @@ class LocalBackend(ExecutionBackend):
                 metadata=rollout.metadata,
                 artifacts_dir=rollout.artifacts_dir,
             )
-            output = check_output(await workflow.run(context))
-            if output is None:
-                return await rollout.collect_sample()
-            if output.messages is None and rollout.context.sample_source is not None:
-                _log.warning(
-                    "Rollout %s has no sample: its output has no messages, and an explicit output "
-                    "beats the registered source.",
-                    request.id,
-                )
-            make = partial(sample_from_output, output, label=request.label)
-            # Copying a long conversation would hold up the other rollouts of the loop.
-            sample = await asyncio.to_thread(make) if is_long(output.messages or ()) else make()
-            return None if sample is None else await rollout.with_telemetry(sample)
+            return await workflow.run(context), rollout.age()
 
     async def _grade(
         self, rollout: Rollout, sample: RolloutSample | None, grader: _GraderFactory
@@ -346,6 +345,23 @@ class LocalBackend(ExecutionBackend):
             )
             returned = await grader(copy.deepcopy(self._grader_config)).grade(context)
             return check_graded(context.sample, returned)
+
+
+async def _collect(rollout: Rollout, returned: object) -> RolloutSample | None:
+    with rollout.context as context:
+        output = check_output(returned)
+        if output is None:
+            return await rollout.collect_sample()
+        if output.messages is None and context.sample_source is not None:
+            _log.warning(
+                "Rollout %s has no sample: its output has no messages, and an explicit output "
+                "beats the registered source.",
+                rollout.request.id,
+            )
+        make = partial(sample_from_output, output, label=rollout.request.label)
+        # Copying a long conversation would hold up the other rollouts of the loop.
+        sample = await asyncio.to_thread(make) if is_long(output.messages or ()) else make()
+        return None if sample is None else await rollout.with_telemetry(sample)
 
 
 def _max_concurrent(config: AgentWorkflowConfig | GraderConfig | None) -> int | None:

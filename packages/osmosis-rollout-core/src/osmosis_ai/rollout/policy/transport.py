@@ -18,7 +18,7 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from osmosis_ai.rollout.policy._endpoint import basic_authorization
-from osmosis_ai.rollout.policy._pool import pooled_client
+from osmosis_ai.rollout.policy._pool import pooled_client, pooled_transport
 from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "environment_proxy",
     "in_slices",
     "pooled_client",
+    "pooled_transport",
     "retry_after_sec",
 ]
 

@@ -220,6 +220,7 @@ def _crash(rollout_id: str, error: BaseException) -> ExecutionResult:
 
 
 def _close(rollout: Rollout, task: asyncio.Task[None]) -> None:
+    rollout.task = None
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("Rollout %s: the server failed.", rollout.id, exc_info=error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from osmosis_ai.rollout.backend.turns import Turns
 from osmosis_ai.rollout.server._posting import Answer, Target, post
 
 WORKERS: Final = 64
@@ -89,6 +90,7 @@ class Outbox:
         self._waiting: dict[Delivery, asyncio.TimerHandle] = {}
         self._open: set[Delivery] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
         self._workers = 0
         self._closed = False
         self._idle = asyncio.Event()
@@ -146,7 +148,9 @@ class Outbox:
     async def _work(self) -> None:
         try:
             while self._ready and not self._closed:
-                await self._attempt(self._ready.popleft())
+                delivery = self._ready.popleft()
+                await self._turns.take()
+                await self._attempt(delivery)
         finally:
             self._workers -= 1
 

@@ -12,7 +12,7 @@ from osmosis_ai.rollout.policy.transport import (
     basic_authorization,
     environment_proxy,
     in_slices,
-    pooled_client,
+    pooled_transport,
     retry_after_sec,
 )
 from osmosis_ai.rollout.server._auth import ControllerAuth
@@ -38,35 +38,38 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where callbacks go, and how they may be shown.
+    """Where callbacks go, and how that may be shown.
 
     Attributes:
         url: The whole URL but for user and password; its query may hold secrets.
-        shown: The URL for logs.
         authorization: The headers that open it.
-        secrets: What no log line may repeat.
     """
 
     url: str = field(repr=False)
-    shown: str
     authorization: dict[str, str] = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def at(cls, url: str, api_key: str | None) -> Self:
         """Return the target with this URL; a user and password in it serve when there is no key."""
-        parts = urlsplit(url)
-        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
         authorization = ControllerAuth(api_key).as_bearer_headers()
-        if not authorization and (basic := basic_authorization(parts)):
-            authorization = {"Authorization": basic}
-        secrets = (api_key, parts.query, parts.password)
-        return cls(
-            url=urlunsplit(bare),
-            shown=urlunsplit(bare._replace(query="")),
-            authorization=authorization,
-            secrets=tuple(secret for secret in secrets if secret),
-        )
+        if "@" in url:
+            parts = urlsplit(url)
+            if not authorization and (basic := basic_authorization(parts)):
+                authorization = {"Authorization": basic}
+            url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return cls(url, authorization)
+
+    @property
+    def shown(self) -> str:
+        """The URL for logs."""
+        return urlunsplit(urlsplit(self.url)._replace(query="", fragment=""))
+
+    def redact(self, text: str) -> str:
+        """Return the text without what the URL or the key would give away."""
+        key = self.authorization.get("Authorization", "").rpartition(" ")[2]
+        for secret in (key, urlsplit(self.url).query):
+            text = text.replace(secret, "[secret]") if secret else text
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,9 @@ async def _exchange(target: Target, key: str, body: bytes) -> Answer:
         "Content-Type": "application/json",
         "Idempotency-Key": key,
     }
-    async with pooled_client() as client:
-        request = client.build_request("POST", target.url, content=in_slices(body), headers=headers)
-        response = await client.send(request, stream=True)
+    request = httpx.Request("POST", target.url, content=in_slices(body), headers=headers)
+    async with pooled_transport() as transport:
+        response = await transport.handle_async_request(request)
         try:
             return await _judge(target, response)
         finally:
@@ -156,9 +159,7 @@ async def _read(target: Target, response: httpx.Response) -> bytes:
 
 
 def _lost(target: Target, reason: str) -> Answer:
-    for secret in target.secrets:
-        reason = reason.replace(secret, "[secret]")
     parts = urlsplit(target.url)
     proxy = environment_proxy(parts.scheme, parts.hostname or "")
     route = f", through the environment's proxy {proxy.url}" if proxy else ""
-    return Answer(problem=reason[:_LONGEST_REASON] + route, may_pass=True)
+    return Answer(problem=target.redact(reason)[:_LONGEST_REASON] + route, may_pass=True)

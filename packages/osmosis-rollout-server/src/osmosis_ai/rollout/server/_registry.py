@@ -162,7 +162,9 @@ class Registry:
             rollout.delivered.add_done_callback(lambda _: self._retain(rollout))
 
     def _retain(self, rollout: Rollout) -> None:
-        rollout.record = None
+        # Of what is over, only what can still be asked for is kept.
+        rollout.record = rollout.workflow = None
+        rollout.watchers = []
         asyncio.get_running_loop().call_later(self._retention_sec, self._forget, rollout)
 
     def _forget(self, rollout: Rollout) -> None:
@@ -170,6 +172,5 @@ class Registry:
             rollout.task.add_done_callback(lambda _: self._forget(rollout))
             return
         del self._rollouts[rollout.id]
-        rollout.watchers.clear()
         if rollout.acceptance.key is not None:
             del self._by_key[rollout.acceptance.key]
