@@ -14,6 +14,7 @@ class Turns:
     one event loop.
     """
 
+    # Of work of a millisecond or less: a turn then stays short beside what it costs by itself.
     def __init__(self, per_turn: int = 2) -> None:
         self._per_turn = per_turn
         self._left = per_turn

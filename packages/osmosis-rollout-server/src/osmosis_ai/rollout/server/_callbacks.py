@@ -12,6 +12,7 @@ from osmosis_ai.rollout.server._outbox import BodyMaker, Delivery, Outbox
 from osmosis_ai.rollout.server._posting import Target
 from osmosis_ai.rollout.server._registry import Rollout
 from osmosis_ai.rollout.server._wire import FinalView, PhaseView, completion_body, grader_body
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory import TrajectoryReport
 from osmosis_ai.rollout.types import RolloutInitRequest, RolloutStatus
 
@@ -89,7 +90,7 @@ def _target(url: str | None, api_key: str | None) -> Target | None:
 
 async def _archive_report(answer: bytes, rollout_id: str, record: Record) -> None:
     if len(answer) > _LONG_ANSWER:
-        report = await asyncio.to_thread(_report_in, answer, rollout_id)
+        report = await off_loop(_report_in, answer, rollout_id)
     else:
         report = _report_in(answer, rollout_id)
     if report is not None:

@@ -220,13 +220,14 @@ def _crash(rollout_id: str, error: BaseException) -> ExecutionResult:
 
 
 def _close(rollout: Rollout, task: asyncio.Task[None]) -> None:
-    rollout.task = None
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("Rollout %s: the server failed.", rollout.id, exc_info=error)
     if rollout.final is None:
         # Its client must not wait for ever, whatever went wrong.
         rollout.end(_CANCELLED if error is None else _crash(rollout.id, error))
+    # Of what is over, only what can still be asked for is kept.
+    rollout.task = rollout.workflow = None
 
 
 async def _view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:

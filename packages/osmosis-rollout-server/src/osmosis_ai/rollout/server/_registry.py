@@ -162,8 +162,7 @@ class Registry:
             rollout.delivered.add_done_callback(lambda _: self._retain(rollout))
 
     def _retain(self, rollout: Rollout) -> None:
-        # Of what is over, only what can still be asked for is kept.
-        rollout.record = rollout.workflow = None
+        rollout.record = None
         rollout.watchers = []
         asyncio.get_running_loop().call_later(self._retention_sec, self._forget, rollout)
 
