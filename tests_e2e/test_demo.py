@@ -62,7 +62,7 @@ def test_the_four_counts_after_kill_9_and_resume(
     """A run that is lost in the middle, twice, ends with the same counts, each attempt once."""
     command = eval_in(tmp_path)
     arguments = (DATASET, f"{DEMO / 'main.py'}:app", f"--replay={SOLUTIONS}")
-    journal = command.output / "journal.jsonl"
+    journal = command.output / "results.jsonl"
     for goal in (100, 450):
         process = command.start(*arguments)
         while not journal.exists() or journal.read_bytes().count(b"\n") < goal:

@@ -103,7 +103,7 @@ def test_the_server_is_killed_in_the_middle(
 ) -> None:
     """Every row still ends in exactly one outcome, and the server's last words are shown."""
     data = dataset({}, {"do": "hang"}, {"do": "kill"}, *({} for _ in range(20)))
-    run = run_eval(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
+    run = run_eval(data, APP, "--chat-url", policy.url, "--concurrency", "2")
     assert run.status == 1
     ended = outcomes(run)
     assert (ended[0], ended[1], ended[2], ended[22]) == (
@@ -121,7 +121,7 @@ def interrupted(
 ) -> tuple[Any, int]:
     """Start an evaluation that hangs after its first row, and send it the signals."""
     process = run_eval.start(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
-    results = run_eval.output / "journal.jsonl"
+    results = run_eval.output / "results.jsonl"
     until(lambda: results.exists() and results.stat().st_size > 0)
     log = (run_eval.output / "server.log").read_text()
     server = int(log.split("Started server process [")[1].split("]")[0])
@@ -167,7 +167,7 @@ def test_kill_9_leaves_no_server_behind(
     """The server notices that its parent is gone; what was acknowledged is in the file."""
     data = dataset({}, {"do": "hang"}, {"do": "hang"})
     run, server = interrupted(run_eval, data, policy, signal.SIGKILL)
-    [line] = (run.output / "journal.jsonl").read_text().splitlines()
+    [line] = (run.output / "results.jsonl").read_text().splitlines()
     assert json.loads(line)["outcome"]["status"] == "success"
     until(lambda: not is_running(server))
 

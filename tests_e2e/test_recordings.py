@@ -48,7 +48,7 @@ def test_a_run_repeats_exactly_offline(
     replayed = again(data, f"{PROJECT}:app", "--replay", run.output)
     assert [result["passed"] for result in replayed.results] == [True, False, None, False]
     assert replayed.results[2]["origin"] == "policy_endpoint"
-    entries = (replayed.output / "journal.jsonl").read_text().splitlines()
+    entries = (replayed.output / "results.jsonl").read_text().splitlines()
     texts = {
         (entry["outcome"]["row"], entry["outcome"]["attempt"]): entry["sample"]["messages"][-1]
         for entry in map(json.loads, entries)

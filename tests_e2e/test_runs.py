@@ -41,7 +41,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def acknowledged(run: Path) -> dict[tuple[int, int], dict[str, Any]]:
     """Return the outcomes in a journal by row and attempt; half a line at its end is none."""
-    journal = run / "journal.jsonl"
+    journal = run / "results.jsonl"
     lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
     outcomes = [json.loads(line)["outcome"] for line in lines]
     return {(outcome["row"], outcome["attempt"]): outcome for outcome in outcomes}
@@ -83,7 +83,7 @@ def test_kill_9_at_random_points_loses_nothing_and_repeats_nothing(
             requests = len(policy.requests)
             done = {row for row, _ in kept}
             # As a process that was lost in the middle of a write leaves it.
-            with (run_eval.output / "journal.jsonl").open("ab") as journal:
+            with (run_eval.output / "results.jsonl").open("ab") as journal:
                 journal.write(b'{"outcome": {"row": 5')
         run = run_eval(*command)
         assert run.status == 0, run.stderr

@@ -95,7 +95,11 @@ def evaluate_command(
     max_in_flight: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many rollouts run at a time.", show_default="the server's limit, or 16"
+            "--max-in-flight",
+            "--concurrency",
+            min=1,
+            help="How many rollouts run at a time.",
+            show_default="the server's limit, or 16",
         ),
     ] = None,
     agent_timeout: Annotated[

@@ -21,7 +21,8 @@ def show_report(report: RunReport, console: Console) -> None:
     """Show a run's numbers, and where everything lies."""
     show_tally(report.tally, console)
     say(console, f"run:          {report.files.path}")
-    say(console, f"results:      {report.files.index}")
+    say(console, f"results:      {report.files.journal}")
+    say(console, f"index:        {report.files.index}")
     say(console, f"metrics:      {report.files.metrics}")
     say(console, f"report:       {report.files.page}")
     trajectories = (

@@ -17,7 +17,7 @@ class RunFiles:
     """The files of a run by their names.
 
     - `manifest.json`: the run's inputs.
-    - `journal.jsonl`: each attempt as it ended by itself, with its sample; written before it
+    - `results.jsonl`: each attempt as it ended by itself, with its sample; written before it
       counts, and never changed after that.
     - `recording.jsonl`: each call of the policy with its answer, where the run was recorded.
     - `index.jsonl`: a line per row and attempt, in their order; written at the end.
@@ -33,7 +33,7 @@ class RunFiles:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest: Path = path / "manifest.json"
-        self.journal: Path = path / "journal.jsonl"
+        self.journal: Path = path / "results.jsonl"
         self.recording: Path = path / "recording.jsonl"
         self.index: Path = path / "index.jsonl"
         self.metrics: Path = path / "metrics.json"

@@ -25,7 +25,7 @@ class Regrading(ExecutionBackend):
 
     def __init__(self, backend: LocalBackend, run: Path) -> None:
         self._backend = backend
-        self._journal = run / "journal.jsonl"
+        self._journal = run / "results.jsonl"
         self._rollouts = run / "rollouts"
         self._offsets = self._index()
 
