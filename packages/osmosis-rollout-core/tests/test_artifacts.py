@@ -13,6 +13,7 @@ import pytest
 from osmosis_ai.rollout.artifacts import (
     artifact_root_from_env,
     copy_tree,
+    displace_files,
     list_artifacts,
     list_files,
     prove_writable,
@@ -281,6 +282,29 @@ class TestReplaceFile:
         remove_file(root, "r-1", "x")
         assert tree(root / "r-1") == {"x.displaced-1", "x.displaced-1/y"}
         remove_file(root, "r-1", "x")
+
+    @pytest.mark.parametrize("put", [*TRAPS, lambda path, _: path.mkdir()])
+    def test_b13_b14_what_is_not_ours_is_displaced(
+        self, put: Trap, root: Path, outside: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Each under the next free name, with a warning; names that are not there are fine."""
+        (root / "r-1").mkdir(parents=True)
+        for number in (1, 2):
+            put(root / "r-1/x", outside)
+            displace_files(root, "r-1", ["x", "y"])
+            assert f"it is x.displaced-{number} now" in caplog.text
+        assert set(os.listdir(root / "r-1")) == {"x.displaced-1", "x.displaced-2"}
+        assert tree(outside) == {"secret"}
+
+    def test_b13_a_linked_folder_is_no_place_for_ours(self, root: Path, outside: Path) -> None:
+        """The link goes, what is behind it stays; a folder that is not there is not made."""
+        displace_files(root, "r-1", ["secret"])
+        assert not root.exists()
+        root.mkdir(parents=True)
+        (root / "r-1").symlink_to(outside)
+        displace_files(root, "r-1", ["secret"])
+        assert not (root / "r-1").is_symlink()
+        assert tree(outside) == {"secret"}
 
     def test_failure_is_an_os_error(self, root: Path) -> None:
         """A root that is no directory is the caller's to report."""

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from osmosis_ai.rollout import (
+    AgentWorkflow,
+    AgentWorkflowConfig,
+    AgentWorkflowContext,
+    AgentWorkflowOutput,
     ExecutionOutcome,
     ExecutionRequest,
     ExecutionResult,
+    LocalBackend,
     RolloutSample,
     RolloutStatus,
 )
@@ -23,6 +29,7 @@ from osmosis_ai.rollout.server import create_rollout_server
 
 from .harness import ScriptedBackend, serving, succeeded
 
+SERVER_FILES = ("trajectory.json", "trajectory.json.gz", "diagnostics.json")
 ANSWER = {"role": "assistant", "content": "4"}
 
 
@@ -187,3 +194,61 @@ async def test_an_id_that_has_files_from_an_earlier_process_sets_them_aside(
         await client.result("r-1")
     assert (artifact_root / "r-1" / "previous-1" / "old.txt").read_text() == "old"
     assert document(artifact_root)["session_id"] == "r-1"
+
+
+def forge_file(path: Path) -> None:
+    path.write_text('{"reward": 1}')
+
+
+def forge_link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+FORGERS: list[Callable[[Path], None]] = [forge_file, forge_link, Path.mkdir, os.mkfifo]
+
+
+@pytest.mark.parametrize("forge", FORGERS, ids=["file", "link", "directory", "pipe"])
+async def test_b13_b14_what_a_failed_workflow_forged_does_not_pass_for_the_servers(
+    forge: Callable[[Path], None], artifact_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Forging(AgentWorkflow[AgentWorkflowConfig]):
+        async def run(self, ctx: AgentWorkflowContext[AgentWorkflowConfig]) -> AgentWorkflowOutput:
+            assert ctx.artifacts_dir is not None
+            for name in SERVER_FILES:
+                forge(ctx.artifacts_dir.parent / name)
+            raise RuntimeError
+
+    async with serving(create_rollout_server(backend=LocalBackend(workflow=Forging))) as client:
+        await client.start("r-1")
+        assert (await client.result("r-1"))["status"] == "failure"
+        found = set(os.listdir(artifact_root / "r-1"))
+    assert found == {"artifacts", *(f"{name}.displaced-1" for name in SERVER_FILES)}
+    for name in SERVER_FILES:
+        assert f"Rollout r-1: {name} was not written by the server" in caplog.text
+
+
+async def test_b14_a_sample_that_asks_for_no_trajectory_has_none(artifact_root: Path) -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        (artifact_root / "r-1").mkdir(parents=True)
+        for name in SERVER_FILES:
+            forge_file(artifact_root / "r-1" / name)
+        outcome = succeeded(ANSWER, trajectory_messages=None)
+        outcome.workflow.extra_fields = {"host": "a"}
+        return outcome
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        await client.result("r-1")
+    displaced = {f"{name}.displaced-1" for name in SERVER_FILES}
+    assert set(os.listdir(artifact_root / "r-1")) == {"diagnostics.json", *displaced}
+    assert json.loads((artifact_root / "r-1" / "diagnostics.json").read_bytes()) == {"host": "a"}
+
+
+async def test_a_rollout_without_files_leaves_no_folder(artifact_root: Path) -> None:
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        return ExecutionOutcome(workflow=ExecutionResult(status=RolloutStatus.FAILURE))
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        await client.start("r-1")
+        await client.result("r-1")
+    assert not artifact_root.exists()  # noqa: ASYNC240

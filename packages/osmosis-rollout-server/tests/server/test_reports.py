@@ -62,6 +62,21 @@ async def test_a_later_report_replaces_the_earlier_one(artifact_root: Path) -> N
     assert document["final_metrics"]["total_prompt_tokens"] == 30
 
 
+async def test_b14_a_report_reaches_the_document_beside_a_displaced_forgery(
+    artifact_root: Path,
+) -> None:
+    async def forging(request: ExecutionRequest) -> ExecutionOutcome:
+        (artifact_root / "r-1").mkdir(parents=True)
+        (artifact_root / "r-1" / "trajectory.json").write_text("forged")
+        return await execute(request)
+
+    backend = ScriptedBackend(forging)
+    document = await saved(artifact_root, report(calls(20)), report(calls(30, "new")), backend)
+    assert document["agent"]["model_name"] == "new"
+    names = {path.name for path in (artifact_root / "r-1").iterdir()}
+    assert names == {"trajectory.json", "trajectory.json.displaced-1"}
+
+
 @pytest.mark.parametrize(
     "later",
     [

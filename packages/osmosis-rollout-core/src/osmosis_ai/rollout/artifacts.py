@@ -193,6 +193,32 @@ def remove_file(root: Path, rollout_id: str, name: str) -> None:
             os.unlink(name, dir_fd=fd)
 
 
+def displace_files(root: Path, rollout_id: str, names: Iterable[str]) -> None:
+    """Rename whatever has these names in the rollout's folder to `<name>.displaced-<n>`.
+
+    For names of the server's own under which it has written nothing: what is there passes for the
+    server's content but is user code's. Links are renamed, never followed; a link or a file in the
+    place of the folder itself is removed. Each renaming is a warning in the log.
+
+    Raises:
+        OSError: something cannot be renamed. Neither the names nor the folder need to exist.
+        ValueError: the id or a name is no plain path segment.
+    """
+    if not os.path.lexists(rollout_dir(root, rollout_id)):
+        return
+    with open_dir(root, [rollout_id], missing="reclaim") as fd:
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.lstat(check_path_segment(name), dir_fd=fd)
+                displaced = _displace(fd, name)
+                _log.warning(
+                    "Rollout %s: %s was not written by the server; it is %s now.",
+                    rollout_id,
+                    name,
+                    displaced,
+                )
+
+
 def read_file(root: Path, relative: str) -> bytes:
     """Read the regular file at `root`/`relative`, with no link on the way to it.
 
@@ -205,12 +231,13 @@ def read_file(root: Path, relative: str) -> bytes:
         return file.read()
 
 
-def _displace(parent: int, name: str) -> None:
+def _displace(parent: int, name: str) -> str:
     taken = set(os.listdir(parent))
     number = 1
     while (displaced := f"{name}.displaced-{number}") in taken:
         number += 1
     os.rename(name, displaced, src_dir_fd=parent, dst_dir_fd=parent)
+    return displaced
 
 
 def list_files(root: Path, relative: str) -> list[PurePosixPath]:

@@ -54,18 +54,20 @@ class Record:
         self._writing = asyncio.Lock()
 
     async def save(self, result: ExecutionResult, grading_skipped: str | None) -> None:
-        """Save trajectory and diagnostics of a result; nothing is raised."""
-        if result.sample is not None or result.extra_fields is not None:
-            self._result = result
-            self._grading_skipped = grading_skipped
-            await self._write()
+        """Save trajectory and diagnostics of the rollout's one result; nothing is raised.
+
+        Of the names of these files, those that there is no content for hold nothing afterwards.
+        """
+        self._result = result
+        self._grading_skipped = grading_skipped
+        await self._write(fresh=True)
 
     async def add(self, report: TrajectoryReport) -> None:
         """Save what the trainer reports; it replaces an earlier report. Nothing is raised."""
         self._report = report
         await self._write()
 
-    async def _write(self) -> None:
+    async def _write(self, *, fresh: bool = False) -> None:
         request = self._request
         async with self._writing:
             if self._result is None:
@@ -80,6 +82,7 @@ class Record:
                 report=self._report,
                 artifact_root=self._root,
                 grading_skipped=self._grading_skipped,
+                fresh=fresh,
             )
 
 

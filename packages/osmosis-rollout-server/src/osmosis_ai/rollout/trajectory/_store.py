@@ -8,7 +8,12 @@ from typing import Any, BinaryIO, Final
 
 from pydantic import ValidationError
 
-from osmosis_ai.rollout.artifacts import artifact_root_from_env, remove_file, replace_file
+from osmosis_ai.rollout.artifacts import (
+    artifact_root_from_env,
+    displace_files,
+    remove_file,
+    replace_file,
+)
 from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
 from osmosis_ai.rollout.trajectory._encode import encode, write_compressed
@@ -43,6 +48,7 @@ async def save_trajectory(
     artifact_root: str | os.PathLike[str] | None = None,
     diagnostics: Mapping[str, Any] | None = None,
     grading_skipped: str | None = None,
+    fresh: bool = False,
 ) -> None:
     """Save what is known of a rollout below `<artifact_root>/<rollout_id>/`.
 
@@ -67,6 +73,8 @@ async def save_trajectory(
             `_OSMOSIS_ROLLOUT_ARTIFACT_ROOT`, else `~/.osmosis`.
         diagnostics: The backend's diagnostics, by default the result's `extra_fields`.
         grading_skipped: Why a workflow that succeeded was not graded.
+        fresh: Whether nothing was saved of this rollout yet. What lies in the files' places then
+            passes for ours but is user code's: it is renamed to `<name>.displaced-<n>` first.
     """
     # The boundary that the docstring promises: an archive never disturbs a rollout.
     try:
@@ -91,7 +99,7 @@ async def save_trajectory(
         if diagnostics is None:
             diagnostics = result.extra_fields
         root = None if artifact_root is None else Path(artifact_root)
-        await off_loop(_save, root, facts, result.sample, diagnostics)
+        await off_loop(_save, root, facts, result.sample, diagnostics, fresh=fresh)
     except Exception as error:
         _warn(rollout_id, "trajectory", error)
 
@@ -101,8 +109,12 @@ def _save(
     facts: RolloutFacts,
     sample: RolloutSample | None,
     diagnostics: Mapping[str, Any] | None,
+    *,
+    fresh: bool,
 ) -> None:
     root = artifact_root_from_env() if root is None else root
+    if fresh:
+        _displace_forgeries(root, facts.rollout_id)
     # Values of user code are read here, and anything may come out of them, SystemExit too; no
     # cancellation reaches a thread. Neither file waits for the other.
     if diagnostics is not None:
@@ -116,6 +128,15 @@ def _save(
             _save_document(root, facts, sample)
         except BaseException as error:
             _warn(facts.rollout_id, "trajectory", error)
+
+
+def _displace_forgeries(root: Path, rollout_id: str) -> None:
+    try:
+        displace_files(root, rollout_id, (TRAJECTORY_FILE, COMPRESSED_FILE, DIAGNOSTICS_FILE))
+    except OSError as error:
+        _log.warning(
+            "Rollout %s: what is in place of its files stays there: %s.", rollout_id, error
+        )
 
 
 def _save_document(root: Path, facts: RolloutFacts, sample: RolloutSample) -> None:
