@@ -313,6 +313,37 @@ async def test_no_capacity_is_429_and_comes_after_validation() -> None:
     assert repeat.content == first.content
 
 
+class CapacityUnknown(HeldBackend):
+    """Fails when it is asked for its capacity."""
+
+    def has_capacity(self) -> bool:
+        msg = "sek-ret"
+        raise RuntimeError(msg)
+
+
+class IdsUnknown(HeldBackend):
+    """Fails when it is asked for an id."""
+
+    def is_in_use(self, rollout_id: str, /) -> bool:
+        msg = "sek-ret"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("kind", [CapacityUnknown, IdsUnknown])
+async def test_a_backend_that_cannot_tell_whether_it_takes_a_rollout_is_503(
+    kind: type[HeldBackend], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = kind()
+    async with serving(create_rollout_server(backend=backend)) as client:
+        answer = await client.post("r-1")
+    assert answer.status_code == 503
+    (detail,) = answer.json()["detail"]
+    assert (detail["loc"], detail["type"]) == (["server"], "backend_error")
+    assert backend.requests == []
+    assert "RuntimeError" in caplog.text
+    assert "sek-ret" not in answer.text + caplog.text
+
+
 @pytest.mark.parametrize("names", [False, True], ids=["made up", "given"])
 async def test_the_capacity_is_exact_for_requests_that_come_together(
     names: bool, artifact_root: Path

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 from starlette.middleware.base import RequestResponseEndpoint
@@ -23,7 +24,7 @@ from osmosis_ai.rollout import (
 )
 from osmosis_ai.rollout.server import create_rollout_server
 
-from .harness import BODY, HeldBackend, ScriptedBackend, serving, succeeded
+from .harness import BODY, Client, HeldBackend, ScriptedBackend, serving, succeeded
 
 
 class Echo(AgentWorkflow[AgentWorkflowConfig]):
@@ -266,3 +267,62 @@ async def test_a_client_that_leaves_after_its_request_loses_nothing() -> None:
         await client.until("r-1", "queued")
         backend.release.set()
         await client.until("r-1", "success")
+
+
+class Speechless(HeldBackend):
+    """Fails, or talks nonsense, whenever it is asked something."""
+
+    def __init__(self, health: object = None) -> None:
+        super().__init__()
+        self.told = health
+
+    def health(self) -> dict[str, Any]:
+        if isinstance(self.told, Exception):
+            raise self.told
+        return self.told  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize("told", [RuntimeError("sek-ret"), None], ids=["raises", "tells nothing"])
+async def test_a_backend_that_cannot_tell_its_health_is_503(
+    told: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(create_rollout_server(backend=Speechless(told))) as client:
+        answer = await client.http.get("/health")
+    assert answer.status_code == 503
+    health = answer.json()
+    assert health.pop("instance_id") == health.pop("process_id")
+    assert health == {
+        "status": "error",
+        "lifecycle": {"accepting_rollouts": True, "active_rollouts": 0},
+    }
+    (line,) = [r.getMessage() for r in caplog.records if "health" in r.getMessage()]
+    assert ("RuntimeError" if told else "TypeError") in line
+    assert "sek-ret" not in caplog.text
+
+
+def connected(app: FastAPI) -> httpx.AsyncClient:
+    """A client of the app on this loop, with no server and no lifespan around it."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app", timeout=40)
+
+
+async def test_an_app_without_its_lifespan_executes_on_the_loop_that_asks() -> None:
+    app = create_rollout_server(backend=LocalBackend(workflow=Echo))
+    async with connected(app) as http:
+        client = Client(http)
+        await client.start("r-1")
+        assert (await client.result("r-1"))["status"] == "success"
+
+
+async def test_an_app_whose_lifespan_has_ended_admits_nothing_until_the_next_one() -> None:
+    app = create_rollout_server(backend=LocalBackend(workflow=Echo))
+    async with connected(app) as http:
+        client = Client(http)
+        for _ in range(2):
+            async with app.router.lifespan_context(app):
+                await client.start("r-1")
+                assert (await client.result("r-1"))["status"] == "success"
+            refused = await client.post("r-2")
+            assert refused.status_code == 503
+            assert refused.json()["detail"][0]["type"] == "shutting_down"
+            health = (await http.get("/health")).json()
+            assert health["lifecycle"] == {"accepting_rollouts": False, "active_rollouts": 0}

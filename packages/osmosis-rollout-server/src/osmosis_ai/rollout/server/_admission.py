@@ -1,7 +1,10 @@
 """Admission: what becomes of a `POST /rollout`."""
 
 import hashlib
+import logging
 import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 
 import orjson
@@ -27,6 +30,8 @@ from osmosis_ai.rollout.types import (
 )
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
+
+_log = logging.getLogger(__name__)
 
 
 class Admission:
@@ -100,18 +105,23 @@ class Admission:
         if self._registry.get(rollout_id) is not None:
             return True
         # Another app may share the backend, and code of a forgotten rollout may still run in it.
-        return self._backend.is_in_use(rollout_id)
+        with _answers_expected():
+            return self._backend.is_in_use(rollout_id)
 
     def _check_room(self, request: RolloutInitRequest) -> None:
         if not self.is_open:
             msg = "the server is shutting down: go to another one"
             raise refuse(503, ("server",), msg, "shutting_down")
         is_congested = wants_callbacks(request) and self._outbox.is_full
-        if is_congested or not self._backend.has_capacity():
+        if is_congested or not self._has_capacity():
             msg = "the server has no capacity: try again later"
             wait_sec = FALLBACK_SEC if is_congested else self._registry.pace.retry_after()
             headers = {"Retry-After": str(wait_sec)}
             raise refuse(429, ("server",), msg, "no_capacity", headers=headers)
+
+    def _has_capacity(self) -> bool:
+        with _answers_expected():
+            return self._backend.has_capacity()
 
     def _make_rollout(self, rollout_id: str, key: str | None, digest: bytes) -> Rollout:
         settings = self._settings
@@ -129,6 +139,17 @@ class Admission:
         rollout = self._registry.get(rollout_id)
         if rollout is not None:
             self._executor.stop([rollout], _lease_expired(self._settings))
+
+
+@contextmanager
+def _answers_expected() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        # A boundary: a user's backend that cannot answer takes no rollouts, and nothing breaks.
+        _log.error("The backend cannot tell if it takes a rollout: %s.", type(error).__name__)
+        msg = "the backend cannot tell whether it takes the rollout: go to another server"
+        raise refuse(503, ("server",), msg, "backend_error") from None
 
 
 def _lease_expired(settings: Settings) -> ExecutionResult:

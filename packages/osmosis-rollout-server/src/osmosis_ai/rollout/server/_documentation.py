@@ -41,7 +41,12 @@ _REFUSALS = {
     413: "The body is too large.",
     422: "The request cannot be read or makes no sense.",
     429: "There is no capacity; `Retry-After` says when to try again.",
-    503: "The server is shutting down.",
+    503: "The server is shutting down, or its backend cannot tell whether it takes the rollout.",
+}
+
+_UNWELL: dict[str, Any] = {
+    "description": "The backend cannot tell its health.",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Health"}}},
 }
 
 
@@ -102,7 +107,7 @@ def add_routes(app: FastAPI, routes: Routes) -> None:
     _add(app, "GET", f"{one}/result", routes.rollout_result, result, polled)
     asked = {"parameters": [rollout_id]}
     _add(app, "GET", f"{one}/status", routes.rollout_status, status, asked)
-    _add(app, "GET", "/health", routes.health, _Answer(Health), {})
+    _add(app, "GET", "/health", routes.health, _Answer(Health), {"responses": {"503": _UNWELL}})
 
 
 @dataclass(frozen=True)

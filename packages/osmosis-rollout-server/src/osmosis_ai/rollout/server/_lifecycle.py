@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from fastapi import FastAPI
 
@@ -33,6 +33,15 @@ class Services:
     def __init__(self, make: Callable[[], Service]) -> None:
         self._make = make
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Service] = WeakKeyDictionary()
+        self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+
+    def begin(self) -> Service:
+        """Return the running loop's service, which admits rollouts, also after an earlier end."""
+        loop = asyncio.get_running_loop()
+        if loop in self._ended:
+            self._ended.discard(loop)
+            self._by_loop.pop(loop, None)
+        return self.current()
 
     def current(self) -> Service:
         """Return the running loop's service; one is made where there is none."""
@@ -40,11 +49,15 @@ class Services:
         service = self._by_loop.get(loop)
         if service is None:
             service = self._by_loop[loop] = self._make()
+            if loop in self._ended:
+                service.close()
         return service
 
-    def discard(self) -> None:
-        """Forget the running loop's service: the next one admits rollouts again."""
-        self._by_loop.pop(asyncio.get_running_loop(), None)
+    def end(self) -> None:
+        """Forget the running loop's service: the next one admits nothing until `begin`."""
+        loop = asyncio.get_running_loop()
+        self._ended.add(loop)
+        self._by_loop.pop(loop, None)
 
 
 class _Users[K]:
@@ -76,7 +89,7 @@ def make_lifespan(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
-        service = services.current()
+        service = services.begin()
         # A call in one of asyncio's own threads that never returns would hold up the exit.
         asyncio.get_running_loop().set_default_executor(PatientExecutor(_CLOSE_SEC))
         try:
@@ -84,7 +97,7 @@ def make_lifespan(
             async with user as state, _serving(service, backend):
                 yield state or {}
         finally:
-            services.discard()
+            services.end()
             await service.abandon()
 
     return lifespan

@@ -1,6 +1,7 @@
 """The routes: from HTTP to the service and back."""
 
 import functools
+import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,8 @@ from osmosis_ai.rollout.types import (
     check_path_segment,
     json_safe,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class _AnyId(Convertor[str]):
@@ -123,9 +126,9 @@ class Routes:
         """Tell how the backend is, which process this is, and whether it accepts rollouts."""
         service = self._services.current()
         process_id = _process_id(os.getpid())
-        backend, _ = json_safe(self._backend.health(), on_bad="replace")
+        told = self._backend_health()
         health = {
-            **backend,
+            **({"status": "error"} if told is None else told),
             "instance_id": self._instance_id or process_id,
             "process_id": process_id,
             "lifecycle": {
@@ -133,7 +136,16 @@ class Routes:
                 "active_rollouts": service.registry.active,
             },
         }
-        return _json(orjson.dumps(health))
+        return _json(orjson.dumps(health), 503 if told is None else 200)
+
+    def _backend_health(self) -> dict[str, Any] | None:
+        try:
+            told, _ = json_safe({**self._backend.health()}, on_bad="replace")
+        except Exception as error:
+            # A boundary: whatever a user's backend does here, the server tells of itself.
+            _log.error("The backend cannot tell its health: %s.", type(error).__name__)
+            return None
+        return told
 
     async def _body(self, request: Request) -> bytes:
         try:
