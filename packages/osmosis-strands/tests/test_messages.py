@@ -1,5 +1,6 @@
 """Prompts in chat-completions form become Strands messages, and the wire gets them back."""
 
+import asyncio
 import copy
 from typing import Any
 
@@ -98,6 +99,55 @@ async def test_b40_b41_b47_prompts_reach_the_policy_unchanged(
     assert sample.trajectory_messages is not None
     assert list(sample.trajectory_messages[:-1]) == before
     assert prompt == before
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+async def test_prompts_may_be_given_to_the_call(
+    policy: ScriptedPolicy, rollout: RolloutContext, prompt: Any
+) -> None:
+    """`invoke_async(ctx.prompt)` says the same as `messages=ctx.prompt`, also in a later call."""
+    before = copy.deepcopy(prompt)
+    again: Any = [{"role": "user", "name": "bob", "content": "sure?"}]
+    policy.add("4", "5")
+    with rollout:
+        agent = OsmosisStrandsAgent(model=OsmosisRolloutModel(), callback_handler=None)
+        await agent.invoke_async(prompt)
+        await agent.invoke_async(again)
+        sample = await rollout.get_sample()
+    assert policy.requests[0].messages == before
+    assert policy.requests[1].messages[len(before) + 1 :] == again
+    assert sample is not None
+    assert sample.trajectory_messages is not None
+    assert list(sample.trajectory_messages[: len(before)]) == before
+    assert prompt == before
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [{"text": "2+2?"}],
+        [{"role": "user", "content": [{"text": "2+2?"}]}],
+    ],
+    ids=["blocks", "messages"],
+)
+async def test_prompts_of_a_call_in_strands_form(
+    policy: ScriptedPolicy, rollout: RolloutContext, prompt: Any
+) -> None:
+    """What Strands takes for a prompt stays as it was."""
+    policy.add("4")
+    with rollout:
+        agent = OsmosisStrandsAgent(model=OsmosisRolloutModel(), callback_handler=None)
+        await asyncio.to_thread(agent, prompt)
+    assert policy.requests[0].messages == [{"role": "user", "content": "2+2?"}]
+
+
+async def test_a_call_names_the_message_that_has_no_strands_form(rollout: RolloutContext) -> None:
+    """A prompt that cannot be translated is an error that says where, before anything is asked."""
+    prompt: Any = [{"role": "user", "content": [{"type": "hologram"}]}]
+    with rollout:
+        agent = OsmosisStrandsAgent(model=OsmosisRolloutModel(), callback_handler=None)
+        with pytest.raises(ValueError, match="message 0 cannot be given to a Strands agent"):
+            await agent.invoke_async(prompt)
 
 
 def blocks(*chat: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The agent class that binds the placeholder to the rollout it is built in."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, cast, override
 
 from strands import Agent
 from strands.models import Model
@@ -63,6 +63,30 @@ class OsmosisStrandsAgent(Agent):
                 context.set_sample_source(
                     StrandsSampleSource(self, model.memory, transcript, delegations)
                 )
+
+    @override
+    def stream_async(self, prompt: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
+        """Run the agent and yield its events; every other way of running it comes through here.
+
+        Args:
+            prompt: What Strands takes, or messages as in the constructor, such as `ctx.prompt`.
+            kwargs: Keyword arguments of `strands.Agent.stream_async`.
+
+        Raises:
+            ValueError: a message has no Strands form.
+        """
+        if _is_conversation(prompt):
+            history = from_chat(prompt)
+            if isinstance(self.model, BoundModel):
+                _remember(history, self.model.memory)
+            prompt = [turn.message for turn in history]
+        return super().stream_async(prompt, **kwargs)
+
+
+def _is_conversation(prompt: Any) -> bool:
+    if not isinstance(prompt, list) or not prompt:
+        return False
+    return all(isinstance(item, dict) and "role" in item for item in cast("list[Any]", prompt))
 
 
 def _arguments(
