@@ -202,7 +202,7 @@ def lowest(session: nox.Session, package: str) -> None:
 
 @nox.session(python=PYTHONS, requires=["dist"])
 def e2e(session: nox.Session) -> None:
-    """Test the built wheels together, as users install them."""
+    """Test the built wheels together, as users install them: both adapters in one environment."""
     install(session, *wheels(*PACKAGES), *test_tools(*PACKAGES))
     session.run("python", "tools/check_install.py", *PACKAGES)
     run_pytest(session, "tests_e2e")
