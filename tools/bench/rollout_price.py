@@ -37,6 +37,7 @@ LEASE_HEADER: Final = "X-Osmosis-Rollout-Lease"
 FINAL: Final = {"success", "failure", "cancelled"}
 # What may run at once where rollouts wait in line.
 LINE_LIMIT: Final = 64
+LINE_RETENTION_SEC: Final = 15.0
 PROBE_PAUSE_SEC: Final = 0.005
 
 
@@ -69,8 +70,8 @@ def rollout_app(kind: str, released: Any) -> Any:
     limit = LINE_LIMIT if kind == "line" else None
     config = AgentWorkflowConfig(name="bench", concurrency=ConcurrencyConfig(max_concurrent=limit))
     backend = LocalBackend(workflow=Answer, workflow_config=config, grader=Contains)
-    # Short, so that memory is given back while the run is still looking.
-    retention = 1.0 if kind == "line" else 30.0
+    # Long enough to read all, and short enough that the run sees the memory given back.
+    retention = LINE_RETENTION_SEC if kind == "line" else 30.0
     return create_rollout_server(
         backend=backend, configure_logging=False, result_retention_sec=retention
     )
@@ -124,9 +125,9 @@ def serve(kind: str) -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(4096)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, backlog=4096)
-    )
+    # Connections wait for their turn here, which is no reason to drop them.
+    settings: Any = {"log_level": "warning", "access_log": False, "timeout_keep_alive": 60}
+    server = uvicorn.Server(uvicorn.Config(app, **settings))
 
     def obey(loop: asyncio.AbstractEventLoop) -> None:
         for line in sys.stdin:
@@ -335,28 +336,28 @@ def queue_up(options: argparse.Namespace) -> None:
         child("--serve", "line", root=root) as server,
     ):
         asyncio.run(fill_line(server.port, 2 * LINE_LIMIT))
+        time.sleep(LINE_RETENTION_SEC + 1)
         for count in options.queued:
-            time.sleep(2.0)
             before = server.ask()
             asyncio.run(fill_line(server.port, count))
             end = server.ask()
-            time.sleep(2.0)
+            time.sleep(LINE_RETENTION_SEC + 1)
             cost = 1e3 * (end["cpu"] - before["cpu"]) / count
             memory = f"{before['mb']:>11.0f}{end['mb']:>11.0f}{server.ask()['mb']:>10.0f}"
             print(f"{count:>8}{cost:>9.2f}{memory}", flush=True)
 
 
 def probe_health(port: int) -> None:
-    """Ask for the health again and again until stdin closes; print the latencies in seconds."""
+    """Ask for the health again and again until stdin closes; print when, and how long it took."""
     over = threading.Event()
-    latencies: list[float] = []
+    probes: list[tuple[float, float]] = []
 
     async def probe() -> None:
         connection = await Connection.to(port)
         while not over.is_set():
-            started = time.perf_counter()
+            started = time.monotonic()
             await connection.ask("GET", "/health")
-            latencies.append(time.perf_counter() - started)
+            probes.append((started, time.monotonic() - started))
             await asyncio.sleep(PROBE_PAUSE_SEC)
 
     print(port, flush=True)
@@ -365,7 +366,7 @@ def probe_health(port: int) -> None:
     sys.stdin.read()
     over.set()
     prober.join()
-    print(json.dumps(latencies), flush=True)
+    print(json.dumps(probes), flush=True)
 
 
 async def end_together(server: Child, count: int) -> tuple[float, list[float]]:
@@ -381,17 +382,22 @@ async def end_together(server: Child, count: int) -> tuple[float, list[float]]:
     await asyncio.sleep(3.0)
     with child("--probe", str(server.port)) as prober:
         await asyncio.sleep(1.0)
-        begun = time.perf_counter()
+        begun = time.monotonic()
         server.tell("release")
         await asyncio.gather(*polls)
-        elapsed = time.perf_counter() - begun
+        elapsed = time.monotonic() - begun
         assert prober.process.stdin is not None
         assert prober.process.stdout is not None
         prober.process.stdin.close()
-        latencies: list[float] = json.loads(prober.process.stdout.readline())
+        probes: list[tuple[float, float]] = json.loads(prober.process.stdout.readline())
     for connection in connections:
         connection.close()
-    return elapsed, latencies
+    meanwhile = [
+        latency
+        for started, latency in probes
+        if started + latency >= begun and started <= begun + elapsed
+    ]
+    return elapsed, meanwhile
 
 
 def stampede(options: argparse.Namespace) -> None:

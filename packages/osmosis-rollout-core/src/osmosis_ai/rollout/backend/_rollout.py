@@ -16,6 +16,7 @@ from osmosis_ai.rollout.backend.errors import failure
 from osmosis_ai.rollout.backend.turns import Turns
 from osmosis_ai.rollout.backend.validation import unrewarded
 from osmosis_ai.rollout.context import RolloutContext, get_rollout_context
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.types.copying import is_long
 from osmosis_ai.rollout.types.execution import (
     ExecutionRequest,
@@ -103,7 +104,7 @@ class Rollout:
             return sample
         try:
             if is_long(messages):
-                annotated = await asyncio.to_thread(calls.annotate, messages, self.request.prompt)
+                annotated = await off_loop(calls.annotate, messages, self.request.prompt)
             else:
                 annotated = calls.annotate(messages, self.request.prompt)
         except Exception as error:  # the messages' own values may raise anything

@@ -32,6 +32,7 @@ from osmosis_ai.rollout.context import (
     GraderContext,
 )
 from osmosis_ai.rollout.grader import Grader
+from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig, GraderConfig
 from osmosis_ai.rollout.types.copying import is_long
 from osmosis_ai.rollout.types.execution import (
@@ -360,7 +361,7 @@ async def _collect(rollout: Rollout, returned: object) -> RolloutSample | None:
             )
         make = partial(sample_from_output, output, label=rollout.request.label)
         # Copying a long conversation would hold up the other rollouts of the loop.
-        sample = await asyncio.to_thread(make) if is_long(output.messages or ()) else make()
+        sample = await off_loop(make) if is_long(output.messages or ()) else make()
         return None if sample is None else await rollout.with_telemetry(sample)
 
 

@@ -14,7 +14,7 @@ from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._bodies import parse_body
 from osmosis_ai.rollout.server._callbacks import Callbacks, wants_callbacks
 from osmosis_ai.rollout.server._execution import Executor
-from osmosis_ai.rollout.server._lease import Lease
+from osmosis_ai.rollout.server._lease import Lease, LeaseTimers
 from osmosis_ai.rollout.server._outbox import Outbox
 from osmosis_ai.rollout.server._pace import FALLBACK_SEC
 from osmosis_ai.rollout.server._refusals import refuse
@@ -52,6 +52,7 @@ class Admission:
         self._archive = archive
         self._outbox = outbox
         self._settings = settings
+        self._lease_timers = LeaseTimers(settings)
         self.is_open = True
 
     async def admit(self, body: bytes, key: str | None) -> bytes:
@@ -125,7 +126,8 @@ class Admission:
 
     def _make_rollout(self, rollout_id: str, key: str | None, digest: bytes) -> Rollout:
         settings = self._settings
-        lease = Lease(settings.polling_lease_timeout_sec, partial(self._expire, rollout_id))
+        on_expiry = partial(self._expire, rollout_id)
+        lease = Lease(settings.polling_lease_timeout_sec, self._lease_timers, on_expiry)
         answer = RolloutInitResponse(
             rollout_id=rollout_id,
             polling_lease_token=lease.token,

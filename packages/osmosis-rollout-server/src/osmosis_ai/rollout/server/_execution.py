@@ -14,6 +14,7 @@ from osmosis_ai.rollout.backend.errors import error_message
 from osmosis_ai.rollout.backend.validation import why_not_graded
 from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.server._archive import Archive, Record, archived_result
+from osmosis_ai.rollout.server._later import Later
 from osmosis_ai.rollout.server._registry import Rollout
 from osmosis_ai.rollout.server._watch import current_rollout
 from osmosis_ai.rollout.server._wire import FinalView, final_view
@@ -52,6 +53,7 @@ class Executor:
     def __init__(self, backend: ExecutionBackend, archive: Archive) -> None:
         self._backend = backend
         self._archive = archive
+        self._patience = Later(ARCHIVE_PATIENCE_SEC)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -129,7 +131,7 @@ class Executor:
         self, rollout: Rollout, outcome: ExecutionOutcome, saving: Callable[[], Awaitable[None]]
     ) -> None:
         final = await _view(rollout.id, outcome)
-        patience = self._loop.call_later(ARCHIVE_PATIENCE_SEC, rollout.publish, final)
+        patience = self._patience.call(partial(rollout.publish, final))
         try:
             await saving()
         finally:

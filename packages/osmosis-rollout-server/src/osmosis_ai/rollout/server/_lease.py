@@ -5,12 +5,30 @@ import hmac
 import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
+from osmosis_ai.rollout.server._later import Call, Later
+from osmosis_ai.rollout.server._settings import Settings
 from osmosis_ai.rollout.types import RolloutStatus
 
 # News of progress waits this long for more of it: a rollout that starts and ends at once is told of
 # in one answer.
 _LINGER_SEC = 0.1
+
+
+class LeaseTimers:
+    """The delays that the leases of one event loop share.
+
+    Attributes:
+        expiry: How long a lease lives without a poll.
+        poll: How long a poll waits for news.
+        linger: How long news of progress waits for more.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.expiry = Later(settings.polling_lease_timeout_sec)
+        self.poll = Later(settings.result_wait_timeout_sec)
+        self.linger = Later(min(_LINGER_SEC, settings.result_wait_timeout_sec))
 
 
 class Lease:
@@ -23,14 +41,17 @@ class Lease:
         told: The status that the client knows; the answer to its POST said `queued`.
     """
 
-    def __init__(self, timeout_sec: float, on_expiry: Callable[[], None]) -> None:
+    def __init__(
+        self, timeout_sec: float, timers: LeaseTimers, on_expiry: Callable[[], None]
+    ) -> None:
         self.token = secrets.token_urlsafe(24)
         self.told = RolloutStatus.QUEUED
         self._timeout_sec = timeout_sec
+        self._timers = timers
         self._on_expiry = on_expiry
         self._loop = asyncio.get_running_loop()
         self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Call | asyncio.TimerHandle | None = None
         self._ended = False
         self._open_polls = 0
         self._waiters: set[asyncio.Future[None]] = set()
@@ -43,7 +64,7 @@ class Lease:
         """Count the time to the expiry from now on."""
         self._deadline = self._loop.time() + self._timeout_sec
         if self._timer is None and not self._ended:
-            self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
+            self._timer = self._timers.expiry.call(self._look_at_clock)
 
     @contextmanager
     def polling(self) -> Generator[None]:
@@ -56,17 +77,16 @@ class Lease:
             self._open_polls -= 1
             self.renew()
 
-    async def wait(self, timeout_sec: float, *, is_news: bool = False) -> None:
-        """Wait until the lease is woken, `timeout_sec` at most.
+    async def wait(self, *, is_news: bool) -> None:
+        """Wait until the lease is woken, for so long as a poll may take.
 
         Args:
-            timeout_sec: How long to wait, in seconds.
             is_news: Whether there is something to tell already, though perhaps not all of it.
         """
-        if is_news:
-            timeout_sec = min(timeout_sec, _LINGER_SEC)
         waiter = self._loop.create_future()
-        timer = self._loop.call_later(timeout_sec, _release, waiter)
+        timer = (self._timers.linger if is_news else self._timers.poll).call(
+            partial(_release, waiter)
+        )
         self._waiters.add(waiter)
         try:
             await waiter
@@ -85,7 +105,7 @@ class Lease:
             self._end()
             self.wake()
         elif self._waiters and status is not self.told:
-            self._loop.call_later(_LINGER_SEC, self.wake)
+            self._timers.linger.call(self.wake)
 
     def _end(self) -> None:
         self._ended = True

@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from osmosis_ai.rollout.server._archive import Record
+from osmosis_ai.rollout.server._later import Later
 from osmosis_ai.rollout.server._lease import Lease
 from osmosis_ai.rollout.server._pace import Pace
 from osmosis_ai.rollout.server._wire import FinalView, PhaseView, final_view
@@ -116,7 +118,7 @@ class Registry:
     """
 
     def __init__(self, retention_sec: float) -> None:
-        self._retention_sec = retention_sec
+        self._retention = Later(retention_sec)
         self._rollouts: dict[str, Rollout] = {}
         self._by_key: dict[str, Rollout] = {}
         self._unfinished: dict[str, Rollout] = {}
@@ -164,7 +166,7 @@ class Registry:
     def _retain(self, rollout: Rollout) -> None:
         rollout.record = None
         rollout.watchers = []
-        asyncio.get_running_loop().call_later(self._retention_sec, self._forget, rollout)
+        self._retention.call(partial(self._forget, rollout))
 
     def _forget(self, rollout: Rollout) -> None:
         if rollout.task is not None and not rollout.task.done():

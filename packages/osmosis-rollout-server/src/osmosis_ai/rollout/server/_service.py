@@ -47,7 +47,6 @@ class Service:
     """What one app does on one event loop."""
 
     def __init__(self, backend: ExecutionBackend, archive: Archive, settings: Settings) -> None:
-        self._settings = settings
         self.registry = Registry(settings.result_retention_sec)
         self.executor = Executor(backend, archive)
         self.outbox = Outbox()
@@ -64,8 +63,7 @@ class Service:
         with lease.polling():
             self.executor.refresh(rollout)
             if rollout.final is None and self.admission.is_open:
-                is_news = rollout.status is not lease.told
-                await lease.wait(self._settings.result_wait_timeout_sec, is_news=is_news)
+                await lease.wait(is_news=rollout.status is not lease.told)
             lease.told = rollout.status
 
     def cancel(self, request: CancelRolloutsRequest) -> dict[str, str]:
