@@ -14,8 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harbor.models.trajectories import Trajectory as HarborTrajectory
-from harbor.utils.trajectory_validator import TrajectoryValidator
+# Harbor is in the environment of the session that runs this, and in no other.
+from harbor.models.trajectories import (  # pyright: ignore[reportMissingImports]
+    Trajectory as HarborTrajectory,
+)
+from harbor.utils.trajectory_validator import (  # pyright: ignore[reportMissingImports]
+    TrajectoryValidator,
+)
 from pydantic import ValidationError
 
 from osmosis_ai.rollout.trajectory import read_trajectory

@@ -59,7 +59,8 @@ def test_foreign_objects_copy_themselves() -> None:
             return Once()
 
     once = Once()
-    first, second = deep_copy([{"a": once}, {"b": [once]}])
+    messages: list[dict[str, Any]] = [{"a": once}, {"b": [once]}]
+    first, second = deep_copy(messages)
     assert once.copies == 1
     assert first["a"] is second["b"][0] is not once
 
