@@ -42,7 +42,9 @@ class LoopState:
     slots: Slots
     grader_slots: Slots
     supervisor: Supervisor = field(default_factory=Supervisor)
-    turns: Turns = field(default_factory=Turns)
+    # In lines of their own: who is graded does not wait again behind all who are not.
+    workflow_turns: Turns = field(default_factory=Turns)
+    grader_turns: Turns = field(default_factory=Turns)
     rollouts: "dict[str, Rollout]" = field(default_factory=dict[str, "Rollout"])
 
 
@@ -81,12 +83,25 @@ class Rollout:
         return "cancelled_queued" if queued else "cancelled_running"
 
     async def run[T](
-        self, code: Callable[[], Coroutine[Any, Any, T]], *, seconds: float | None = None
+        self,
+        code: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        seconds: float | None = None,
+        turns: Turns | None = None,
     ) -> Ending[T]:
+        """Run `code` under supervision.
+
+        Args:
+            code: Makes the coroutine.
+            seconds: The budget; None is unbounded.
+            turns: What to go on by afterwards, where very many may end in the same moment.
+        """
         ending = await self.home.supervisor.run(
             code, rollout_id=self.request.id, stop=self.stop, seconds=seconds
         )
-        await self.home.turns.take()
+        if turns is None:
+            return ending
+        await turns.take()
         return Cut.STOPPED if self.stop.done() else ending
 
     async def collect_sample(self) -> RolloutSample | None:

@@ -34,7 +34,7 @@ from osmosis_ai.rollout.context import (
 from osmosis_ai.rollout.grader import Grader
 from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig, GraderConfig
-from osmosis_ai.rollout.types.copying import is_long
+from osmosis_ai.rollout.types.copying import deep_copy, is_long
 from osmosis_ai.rollout.types.execution import (
     ExecutionOutcome,
     ExecutionRequest,
@@ -295,7 +295,11 @@ class LocalBackend(ExecutionBackend):
         # In two steps, so that workflows which end in the same moment do not copy their
         # conversations all at once. What the first step took, the second one does not have.
         deadline = None if seconds is None else rollout.age() + seconds
-        ending = await rollout.run(lambda: self._call_workflow(rollout), seconds=seconds)
+        ending = await rollout.run(
+            lambda: self._call_workflow(rollout),
+            seconds=seconds,
+            turns=rollout.home.workflow_turns,
+        )
         if not isinstance(ending, Returned):
             return ending
         output, ended_at = ending.value
@@ -308,7 +312,7 @@ class LocalBackend(ExecutionBackend):
             config = copy.deepcopy(self._workflow_config)
             workflow = self._workflow(config)
             context = AgentWorkflowContext[Any](
-                prompt=copy.deepcopy(request.prompt),
+                prompt=deep_copy(request.prompt),
                 config=config,
                 metadata=rollout.metadata,
                 artifacts_dir=rollout.artifacts_dir,
@@ -325,7 +329,9 @@ class LocalBackend(ExecutionBackend):
         if await slots.acquire(stop=rollout.stop):
             try:
                 ending = await rollout.run(
-                    lambda: self._call_grader(rollout, sample, grader), seconds=limit
+                    lambda: self._call_grader(rollout, sample, grader),
+                    seconds=limit,
+                    turns=rollout.home.grader_turns,
                 )
             finally:
                 slots.release()

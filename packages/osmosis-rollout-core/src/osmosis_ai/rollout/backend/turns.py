@@ -15,7 +15,7 @@ class Turns:
     """
 
     # Of work of a millisecond or less: a turn then stays short beside what it costs by itself.
-    def __init__(self, per_turn: int = 2) -> None:
+    def __init__(self, per_turn: int = 8) -> None:
         self._per_turn = per_turn
         self._left = per_turn
         self._is_counting = False
