@@ -7,6 +7,7 @@ from pkgutil import extend_path
 # beside every entry of the parent path.
 __path__ = extend_path(__path__, __name__)
 
+from osmosis_ai.rollout._coexistence import warn_of_all_in_one
 from osmosis_ai.rollout.agent_workflow import AgentWorkflow
 from osmosis_ai.rollout.backend import ExecutionBackend, LocalBackend
 from osmosis_ai.rollout.context import (
@@ -37,6 +38,9 @@ from osmosis_ai.rollout.types import (
     RolloutSample,
     RolloutStatus,
 )
+
+warn_of_all_in_one(__name__)
+del warn_of_all_in_one
 
 __all__ = [
     "AgentWorkflow",
