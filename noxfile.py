@@ -54,6 +54,7 @@ LEFT_BY_TESTS: list[Path] = []
 RUFF = "ruff==0.17.6"
 TYPE_CHECKERS = ["mypy==2.4.1", "pyright[nodejs]==1.1.414"]
 HARBOR = "harbor==0.26.0"
+FUZZER = "schemathesis==4.32.5"
 
 each_package = nox.parametrize("package", PACKAGES, ids=PACKAGES)
 
@@ -88,6 +89,12 @@ def test_tools(*packages: str) -> list[str]:
 def with_core(package: str) -> list[str]:
     """Return the packages that a package's own tests may use."""
     return list(dict.fromkeys([CORE, package]))
+
+
+def core_floor(package: str) -> str:
+    """Return the oldest version of core that a package allows."""
+    wanted = next(line for line in PROJECTS[package]["dependencies"] if line.startswith(CORE))
+    return wanted.removeprefix(f"{CORE}>=").partition(",")[0]
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -198,6 +205,37 @@ def lowest(session: nox.Session, package: str) -> None:
     session.install(*test_tools(package))
     session.run("uv", "pip", "list")
     run_pytest(session, f"packages/{package}/tests")
+
+
+@nox.session
+@nox.parametrize("package", PACKAGES[1:], ids=PACKAGES[1:])
+def compat(session: nox.Session, package: str) -> None:
+    """Test one package on the oldest core that it allows, as it was released."""
+    floor = core_floor(package)
+    if floor == PROJECTS[CORE]["version"]:
+        session.skip(f"core {floor} is the one in this tree, which the other sessions use")
+    released = f"{CORE} @ git+{ROOT.as_uri()}@{CORE}-v{floor}#subdirectory=packages/{CORE}"
+    install(session, f"--reinstall-package={CORE}", released, *editable(package))
+    session.install(*test_tools(package))
+    session.run("uv", "pip", "list")
+    run_pytest(session, f"packages/{package}/tests")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Send the server requests of every kind, made from its own description and against it."""
+    server = "osmosis-rollout-server"
+    install(session, *editable(*with_core(server)), *test_tools(server), FUZZER)
+    run_pytest(session, f"packages/{server}/tests_fuzz")
+
+
+# The daily sessions run these tests as well, among others.
+@nox.session(requires=["dist"], default=False)
+def docs(session: nox.Session) -> None:
+    """Run the code of every README, and of the public documentation, as it is written."""
+    install(session, *wheels(*PACKAGES), *test_tools(*PACKAGES))
+    adapters = sorted(map(str, Path("packages").glob("*/tests/test_documented.py")))
+    run_pytest(session, "tests_e2e/test_documented.py", *adapters)
 
 
 @nox.session(python=PYTHONS, requires=["dist"])
