@@ -8,6 +8,7 @@ requests open at once, too, together with what every sender of requests needs.
 import os
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -37,6 +38,25 @@ _IDLE_SEC: Final = 4.0
 _SLICE_BYTES: Final = 256 * 1024
 
 
+class _Answer(httpx.AsyncByteStream):
+    """An answer's body whose closing takes nothing back of what was read."""
+
+    def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
+        assert isinstance(stream, httpx.AsyncByteStream)
+        self._stream = stream
+
+    @override
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._stream.__aiter__()
+
+    @override
+    async def aclose(self) -> None:
+        # Closing waits for the request to be sent, and a server that answers early (413) may not
+        # have read it.
+        with suppress(OSError, aiohttp.ClientError):
+            await self._stream.aclose()
+
+
 class PooledTransport(httpx.AsyncBaseTransport):
     """Sends requests over one connector, through a proxy where the environment asks for it.
 
@@ -60,7 +80,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         if proxy not in self._by_proxy:
             self._by_proxy[proxy] = self._through(proxy)
         try:
-            return await self._by_proxy[proxy].handle_async_request(request)
+            response = await self._by_proxy[proxy].handle_async_request(request)
         except httpx.ConnectTimeout as error:
             # httpx-aiohttp calls every failure to connect a timeout.
             if isinstance(error.__cause__, aiohttp.ClientConnectorError):
@@ -70,6 +90,8 @@ class PooledTransport(httpx.AsyncBaseTransport):
             # What httpx-aiohttp has no word for: the server's bytes are no HTTP.
             msg = "the server did not answer in HTTP"
             raise httpx.RemoteProtocolError(msg) from error
+        response.stream = _Answer(response.stream)
+        return response
 
     def _through(self, proxy: Proxy | None) -> AiohttpTransport:
         if proxy is None:
