@@ -4,6 +4,8 @@ Only typer is imported here: what a command needs is imported when it runs, for 
 once.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +26,18 @@ Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to s
 Plain = Annotated[bool, typer.Option("--plain", help="No bars, tables or colours anywhere.")]
 
 
+@contextmanager
+def refusing() -> Generator[None]:
+    """Say what is wrong in one line, and end the command with the status that it has."""
+    try:
+        yield
+    except EvalError as error:
+        from osmosis_ai.rollout.eval._console import say, stderr
+
+        say(stderr(), f"osmosis-rollout: {error}")
+        raise typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT) from None
+
+
 @app.command("check")
 def check_command(
     datasets: Annotated[list[Path], typer.Argument(help=".jsonl, .csv or .parquet files.")],
@@ -36,10 +50,8 @@ def check_command(
     """
     from osmosis_ai.rollout.eval._checking import check_datasets
 
-    try:
+    with refusing():
         good = check_datasets(datasets, as_json=json)
-    except EvalError as error:
-        raise refused(error) from None
     raise typer.Exit(0 if good else _BAD_INPUT)
 
 
@@ -165,19 +177,9 @@ def evaluate_command(
         "fresh": fresh or None,
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    try:
+    with refusing():
         succeeded = run_evaluation(given, config, as_json=json, plain=plain)
-    except EvalError as error:
-        raise refused(error) from None
     raise typer.Exit(0 if succeeded else 1)
-
-
-def refused(error: EvalError) -> typer.Exit:
-    """Say what is wrong, and return what ends the command."""
-    from osmosis_ai.rollout.eval._console import say, stderr
-
-    say(stderr(), f"osmosis-rollout: {error}")
-    return typer.Exit(1 if isinstance(error, RunError) else _BAD_INPUT)
 
 
 @app.command("compare")
@@ -193,10 +195,8 @@ def compare_command(
     """
     from osmosis_ai.rollout.eval._run_commands import compare_runs
 
-    try:
+    with refusing():
         compare_runs(run_a, run_b, as_json=json)
-    except EvalError as error:
-        raise refused(error) from None
 
 
 @app.command("regrade")
@@ -239,7 +239,7 @@ def regrade_command(
     """
     from osmosis_ai.rollout.eval._run_commands import regrade_run
 
-    try:
+    with refusing():
         succeeded = regrade_run(
             run,
             entrypoint=entrypoint,
@@ -251,8 +251,6 @@ def regrade_command(
             as_json=json,
             plain=plain,
         )
-    except EvalError as error:
-        raise refused(error) from None
     raise typer.Exit(0 if succeeded else 1)
 
 
@@ -269,10 +267,8 @@ def show_command(
     """Print one rollout as a transcript: what was said and called, what came of it, its files."""
     from osmosis_ai.rollout.eval._run_commands import show_one
 
-    try:
+    with refusing():
         show_one(rollout, run)
-    except EvalError as error:
-        raise refused(error) from None
 
 
 @app.command("export")
@@ -283,10 +279,8 @@ def export_command(
     """Write the samples of a run's successful rollouts, with rewards, as data for training."""
     from osmosis_ai.rollout.eval._run_commands import export_run
 
-    try:
+    with refusing():
         export_run(run, file)
-    except EvalError as error:
-        raise refused(error) from None
 
 
 @app.command("report")
@@ -296,7 +290,5 @@ def report_command(
     """Write report.html into a run's directory: numbers, charts and all transcripts in one page."""
     from osmosis_ai.rollout.eval._run_commands import write_report
 
-    try:
+    with refusing():
         write_report(run)
-    except EvalError as error:
-        raise refused(error) from None
