@@ -39,7 +39,7 @@ class _Cleaner:
     def clean(self, value: object) -> Any:
         kind = type(value)
         if kind is str:
-            return _text(cast(str, value))
+            return clean_text(cast(str, value))
         if kind in _NUMBERS and -_PLAIN_RANGE < cast(float, value) < _PLAIN_RANGE:
             return value
         if kind is bool or value is None:
@@ -51,7 +51,7 @@ class _Cleaner:
 
     def _foreign(self, value: object) -> Any:
         if isinstance(value, str):
-            return _text(value)
+            return clean_text(value)
         if isinstance(value, Enum):
             return self.clean(value.value)
         if is_number(value):
@@ -95,7 +95,8 @@ class _Cleaner:
         return _note(value)
 
 
-def _text(value: str) -> str:
+def clean_text(value: str) -> str:
+    """Return `value` as a plain str in which U+FFFD stands for every lone surrogate."""
     value = str.__str__(value)  # a subclass may bring its own methods
     if value.isascii():
         return value
@@ -109,7 +110,7 @@ def _text(value: str) -> str:
 def _key(key: object) -> str | None:
     try:
         if isinstance(key, str):
-            return _text(key)
+            return clean_text(key)
         if key is None or isinstance(key, bool):
             return _KEY_WORDS[key]
         number = plain_number(key)

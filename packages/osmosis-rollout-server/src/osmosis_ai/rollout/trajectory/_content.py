@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean, clean_text, compact_json, text_of
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean, compact_json, text_of
 from osmosis_ai.rollout.trajectory._media import (
     MediaFiles,
     beside_medium,
@@ -12,6 +12,7 @@ from osmosis_ai.rollout.trajectory._media import (
     media_part,
     without_inline_bytes,
 )
+from osmosis_ai.rollout.types.json_safety import clean_text
 
 _TEXT_TYPES: Final = frozenset({None, "text", "output_text", "input_text"})
 

@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import json
 import math
-import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -20,6 +19,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel
 
+from osmosis_ai.rollout.types.json_safety import clean_text
 from osmosis_ai.rollout.types.numbers import is_number, plain_number
 
 type JsonObject = dict[str, Any]
@@ -32,15 +32,7 @@ _ORJSON_DEPTH: Final = 254
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**64 - 1
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOMENTS = (datetime.datetime, datetime.date, datetime.time)
-
-
-def clean_text(text: str) -> str:
-    """Return `text` as a plain str with every lone surrogate replaced by U+FFFD."""
-    if text.isascii() or not _SURROGATE.search(text):
-        return text if type(text) is str else str.__str__(text)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def size_note(size: int, kind: str = "") -> str:

@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean_text, size_note
+from osmosis_ai.rollout.trajectory._json import JsonObject, size_note
 from osmosis_ai.rollout.trajectory._models import canonical_audio_type
+from osmosis_ai.rollout.types.json_safety import clean_text
 
 type MediaFiles = MutableMapping[str, bytes]
 """The content of files beside a document, by their path relative to it."""

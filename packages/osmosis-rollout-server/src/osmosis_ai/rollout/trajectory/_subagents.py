@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from osmosis_ai.rollout.trajectory._agent import AGENT_NAME, describe_agent, split_tools
 from osmosis_ai.rollout.trajectory._continuity import token_continuity
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean, clean_text, present
+from osmosis_ai.rollout.trajectory._json import JsonObject, clean, present
 from osmosis_ai.rollout.trajectory._media import MediaFiles
 from osmosis_ai.rollout.trajectory._report import sums_of
 from osmosis_ai.rollout.trajectory._steps import Transcript
+from osmosis_ai.rollout.types.json_safety import clean_text
 
 # Readers recurse into embedded documents.
 _MAX_LEVEL: Final = 4

@@ -15,11 +15,11 @@ from osmosis_ai.rollout.trajectory._json import (
     as_list,
     as_object,
     clean,
-    clean_text,
     compact_json,
     is_figure,
     nesting_bound,
 )
+from osmosis_ai.rollout.types.json_safety import clean_text
 
 _LONG_NUMBER = re.compile("[0-9]{19}")
 
