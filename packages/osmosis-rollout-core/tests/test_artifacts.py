@@ -11,19 +11,34 @@ from typing import BinaryIO
 import pytest
 
 from osmosis_ai.rollout.artifacts import (
+    RolloutFolder,
+    Writer,
     artifact_root_from_env,
     copy_tree,
-    displace_files,
     list_artifacts,
     list_files,
     prove_writable,
     provision,
     read_file,
-    remove_file,
-    replace_file,
     rollout_dir,
     set_aside,
 )
+
+
+def replace_file(root: Path, rollout_id: str, name: str, data: bytes | Writer) -> Path:
+    with RolloutFolder(root, rollout_id) as folder:
+        return folder.replace(name, data)
+
+
+def remove_file(root: Path, rollout_id: str, name: str) -> None:
+    with RolloutFolder(root, rollout_id) as folder:
+        folder.remove(name)
+
+
+def displace_files(root: Path, rollout_id: str, names: list[str]) -> None:
+    with RolloutFolder(root, rollout_id) as folder:
+        folder.displace(names)
+
 
 BAD_IDS = [
     "../x",

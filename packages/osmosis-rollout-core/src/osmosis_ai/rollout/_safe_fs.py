@@ -6,6 +6,7 @@ with `O_NOFOLLOW`.
 """
 
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -16,10 +17,18 @@ from typing import BinaryIO, Literal
 
 from osmosis_ai.rollout.types.segment import RESERVED_PREFIX
 
+# Drawn once, since each draw is a call into the system. A forked process has a pid of its own.
+_PROCESS_TOKEN = secrets.token_hex(8)
+_numbers = itertools.count()
+
 type Missing = Literal["fail", "create", "reclaim"]
 """What to do about a directory that is not there: fail, create it (and fail when something else is
 in its place), or create it and remove a link or file that is in its place."""
 
+type Writer = Callable[[BinaryIO], object]
+"""Writes a file's content into the open file."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _NOT_A_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP})
 # Other code may put a link back as fast as it is removed; it loses the race or gets an error. One
 # that is removed takes two attempts: that, and making the directory.
@@ -38,16 +47,61 @@ def open_dir(root: Path, names: Iterable[str] = (), *, missing: Missing = "fail"
     """
     fd = _open_root(root, missing)
     try:
-        for name in names:
-            parent, fd = fd, _enter(fd, name, missing)
-            os.close(parent)
-        yield fd
+        with open_below(fd, names, missing=missing) as inner:
+            yield inner
     finally:
         os.close(fd)
 
 
-def make_dirs(parent: int, name: str, inner: str) -> bool:
-    """Make the directory `name` in the open directory `parent`, and `inner` in it.
+@contextmanager
+def open_below(parent: int, names: Iterable[str], *, missing: Missing) -> Generator[int]:
+    """Open the directory that is reached from an open one by `names`, none of them a link.
+
+    Yields:
+        The directory's file descriptor, closed afterwards; `parent` itself without any names.
+
+    Raises:
+        OSError: there is no such directory, or a component is a link or no directory.
+    """
+    fd = parent
+    try:
+        for name in names:
+            above, fd = fd, _enter(fd, name, missing)
+            if above != parent:
+                os.close(above)
+        yield fd
+    finally:
+        if fd != parent:
+            os.close(fd)
+
+
+def open_child(root: Path, name: str) -> int:
+    """Return a file descriptor of the directory `name` directly below `root`.
+
+    Raises:
+        OSError: there is no such directory, or a link or something else is in its place.
+    """
+    # The last component is the only one that is not trusted: one call will do.
+    return os.open(root / name, _DIRECTORY | os.O_NOFOLLOW)
+
+
+def reclaim_child(root: Path, name: str) -> int:
+    """Return a file descriptor of the directory `name` directly below `root`, made where needed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with suppress(OSError):
+        return open_child(root, name)
+    top = _open_root(root, "create")
+    try:
+        return _enter(top, name, "reclaim")
+    finally:
+        os.close(top)
+
+
+def make_child(root: Path, name: str, inner: str) -> bool:
+    """Make the directory `name` directly below `root`, and `inner` in it.
 
     Returns:
         False if there is something of that name already; then nothing is made.
@@ -56,10 +110,13 @@ def make_dirs(parent: int, name: str, inner: str) -> bool:
         OSError: a directory cannot be made.
     """
     try:
-        os.mkdir(name, dir_fd=parent)
+        os.mkdir(root / name)
     except FileExistsError:
         return False
-    fd = _open_at(parent, name)
+    except FileNotFoundError:
+        root.mkdir(parents=True, exist_ok=True)
+        return make_child(root, name, inner)
+    fd = open_child(root, name)
     try:
         os.mkdir(inner, dir_fd=fd)
     finally:
@@ -68,14 +125,13 @@ def make_dirs(parent: int, name: str, inner: str) -> bool:
 
 
 def _open_root(root: Path, missing: Missing) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY
     try:
-        return os.open(root, flags)
+        return os.open(root, _DIRECTORY)
     except OSError:
         if missing == "fail":
             raise
     root.mkdir(parents=True, exist_ok=True)  # its error says more, of a file in the place
-    return os.open(root, flags)
+    return os.open(root, _DIRECTORY)
 
 
 def _enter(parent: int, name: str, missing: Missing) -> int:
@@ -97,7 +153,7 @@ def _enter(parent: int, name: str, missing: Missing) -> int:
 
 
 def _open_at(parent: int, name: str) -> int:
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
 @contextmanager
@@ -116,13 +172,13 @@ def open_regular(parent: int, name: str) -> Generator[BinaryIO]:
         yield file
 
 
-def replace_at(parent: int, name: str, write: Callable[[BinaryIO], object]) -> None:
+def replace_at(parent: int, name: str, data: bytes | Writer) -> None:
     """Write a file into the open directory `parent` and put it in the place of `name`, atomically.
 
     Args:
         parent: The directory's file descriptor.
         name: The file's name. A link of that name is replaced, its target stays as it is.
-        write: Called with the open file.
+        data: The whole content, or what writes it into the open file.
 
     Raises:
         OSError: the file cannot be written, or `name` is a directory.
@@ -130,8 +186,11 @@ def replace_at(parent: int, name: str, write: Callable[[BinaryIO], object]) -> N
     temporary = scratch_name()
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=parent)
     try:
-        with open(fd, "wb") as file:
-            write(file)
+        if isinstance(data, bytes):
+            _write_all(fd, data)
+        else:
+            with open(fd, "wb") as file:
+                data(file)
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with suppress(OSError):
@@ -139,6 +198,17 @@ def replace_at(parent: int, name: str, write: Callable[[BinaryIO], object]) -> N
         raise
 
 
+def _write_all(fd: int, data: bytes) -> None:
+    # Every call into the system lets another thread of the process run, and waits for it
+    # afterwards: a file object would make several.
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[os.write(fd, left) :]
+    finally:
+        os.close(fd)
+
+
 def scratch_name() -> str:
     """Return a name that is free for a temporary file, and that no rollout can have as its id."""
-    return f"{RESERVED_PREFIX}-{secrets.token_hex(8)}"
+    return f"{RESERVED_PREFIX}-{_PROCESS_TOKEN}-{os.getpid()}-{next(_numbers)}"

@@ -13,14 +13,24 @@ import re
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Self
 
-from osmosis_ai.rollout._safe_fs import make_dirs, open_dir, open_regular, replace_at, scratch_name
+from osmosis_ai.rollout._safe_fs import (
+    Writer,
+    make_child,
+    open_below,
+    open_child,
+    open_dir,
+    open_regular,
+    reclaim_child,
+    replace_at,
+    scratch_name,
+)
 from osmosis_ai.rollout.types.segment import check_path_segment
 
 ARTIFACT_ROOT_VARIABLE = "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT"
@@ -35,9 +45,6 @@ _NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Without the host's own tables, so that a file has the same type everywhere.
 _MEDIA_TYPES = mimetypes.MimeTypes()
 _UNKNOWN_TYPE = "application/octet-stream"
-
-type Writer = Callable[[BinaryIO], object]
-"""Writes a file's content into the open file."""
 
 type _Entry = tuple[PurePosixPath, os.stat_result]
 
@@ -74,7 +81,7 @@ def prove_writable(root: Path) -> None:
     """
     with open_dir(root, missing="create") as fd:
         name = scratch_name()
-        replace_at(fd, name, lambda file: file.write(b"writable"))
+        replace_at(fd, name, b"writable")
         os.unlink(name, dir_fd=fd)
 
 
@@ -93,14 +100,13 @@ def provision(root: Path, rollout_id: str, *, fresh: bool = True) -> Path:
         OSError: the directories cannot be made.
         ValueError: the id is no plain path segment.
     """
-    folder = rollout_dir(root, rollout_id)
-    with open_dir(root, missing="create") as top:
-        if make_dirs(top, rollout_id, _USER_DIR):
-            return folder / _USER_DIR
+    directory = rollout_dir(root, rollout_id) / _USER_DIR
+    if make_child(root, rollout_id, _USER_DIR):
+        return directory
     if fresh:
         set_aside(root, rollout_id)
     with open_dir(root, [rollout_id, _USER_DIR], missing="reclaim"):
-        return folder / _USER_DIR
+        return directory
 
 
 def set_aside(root: Path, rollout_id: str) -> Path | None:
@@ -145,78 +151,115 @@ def _make_previous(parent: int) -> str:
             return name
 
 
-def replace_file(root: Path, rollout_id: str, name: str, data: bytes | Writer) -> Path:
-    """Write a file of the server's own into the rollout's folder, atomically.
+class RolloutFolder:
+    """The server's own files in a rollout's folder; a context manager that keeps it open.
 
-    It takes the place of whatever user code put there: links, pipes and files are replaced, never
-    written through; a directory of the same name is renamed to `<name>.displaced-<n>`.
+    They take the place of whatever user code put there: a link or a file in the place of the folder
+    is removed; in the place of a file, links, pipes and files are replaced, never written through,
+    and a directory is renamed to `<name>.displaced-<n>`. The folder is made when something is
+    written into it.
 
     Args:
         root: The directory that holds the rollouts' folders.
         rollout_id: The rollout's id.
-        name: The file's name, or a path below the folder with `/` between its parts.
-        data: The whole content, or what writes it into an open file, possibly twice.
-
-    Returns:
-        The file's path.
 
     Raises:
-        OSError: the file cannot be written.
-        ValueError: the id or a part of the name is no plain path segment.
+        ValueError: the id, or a name that a method is given, is no plain path segment.
     """
-    folder = rollout_dir(root, rollout_id)
-    *parents, last = _parts(name)
-    write: Writer = data if callable(data) else lambda file: file.write(data)
-    with open_dir(root, [rollout_id, *parents], missing="reclaim") as fd:
-        try:
-            replace_at(fd, last, write)
-        except IsADirectoryError:
-            _displace(fd, last)
-            replace_at(fd, last, write)
-    return folder / name
 
+    def __init__(self, root: Path, rollout_id: str) -> None:
+        self._root = root
+        self._id = check_path_segment(rollout_id)
+        self._fd: int | None = None
 
-def remove_file(root: Path, rollout_id: str, name: str) -> None:
-    """Remove a file of the rollout's folder, or a link in its place; a directory is renamed.
+    def __enter__(self) -> Self:
+        return self
 
-    Raises:
-        OSError: it cannot be removed. It need not exist.
-        ValueError: the id or the name is no plain path segment.
-    """
-    with (
-        suppress(FileNotFoundError),
-        open_dir(root, [check_path_segment(rollout_id)]) as fd,
-    ):
-        if stat.S_ISDIR(os.lstat(check_path_segment(name), dir_fd=fd).st_mode):
-            _displace(fd, name)
-        else:
-            os.unlink(name, dir_fd=fd)
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
+    def replace(self, name: str, data: bytes | Writer) -> Path:
+        """Write a file, atomically.
 
-def displace_files(root: Path, rollout_id: str, names: Iterable[str]) -> None:
-    """Rename whatever has these names in the rollout's folder to `<name>.displaced-<n>`.
+        Args:
+            name: The file's name, or a path below the folder with `/` between its parts.
+            data: The whole content, or what writes it into an open file, possibly twice.
 
-    For names of the server's own under which it has written nothing: what is there passes for the
-    server's content but is user code's. Links are renamed, never followed; a link or a file in the
-    place of the folder itself is removed. Each renaming is a warning in the log.
+        Returns:
+            The file's path.
 
-    Raises:
-        OSError: something cannot be renamed. Neither the names nor the folder need to exist.
-        ValueError: the id or a name is no plain path segment.
-    """
-    if not os.path.lexists(rollout_dir(root, rollout_id)):
-        return
-    with open_dir(root, [rollout_id], missing="reclaim") as fd:
-        for name in names:
+        Raises:
+            OSError: the file cannot be written.
+        """
+        *parents, last = _parts(name)
+        with open_below(self._made(), parents, missing="reclaim") as fd:
+            try:
+                replace_at(fd, last, data)
+            except IsADirectoryError:
+                _displace(fd, last)
+                replace_at(fd, last, data)
+        return self._root / self._id / name
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a link in its place; a directory is renamed. None of them need exist.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        check_path_segment(name)
+        fd = self._found()
+        if fd is None:
+            return
+        with suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+                _displace(fd, name)
+            else:
+                os.unlink(name, dir_fd=fd)
+
+    def displace(self, names: Iterable[str]) -> None:
+        """Rename whatever has one of these names to `<name>.displaced-<n>`. None need exist.
+
+        For names of the server's own under which it has written nothing: what is there passes for
+        the server's content but is user code's. Links are renamed, never followed. Each renaming is
+        a warning in the log.
+
+        Raises:
+            OSError: something cannot be renamed.
+        """
+        fd = self._found()
+        if fd is None:
+            return
+        for name in map(check_path_segment, names):
             with suppress(FileNotFoundError):
-                os.lstat(check_path_segment(name), dir_fd=fd)
+                os.lstat(name, dir_fd=fd)
                 displaced = _displace(fd, name)
                 _log.warning(
                     "Rollout %s: %s was not written by the server; it is %s now.",
-                    rollout_id,
+                    self._id,
                     name,
                     displaced,
                 )
+
+    def _found(self) -> int | None:
+        """Return the folder's descriptor, or None when there is no folder."""
+        if self._fd is None:
+            try:
+                self._fd = open_child(self._root, self._id)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno not in _NO_DIRECTORY:
+                    raise
+                return self._made()
+        return self._fd
+
+    def _made(self) -> int:
+        """Return the folder's descriptor; the folder is made where there is none."""
+        if self._fd is None:
+            self._fd = reclaim_child(self._root, self._id)
+        return self._fd
 
 
 def read_file(root: Path, relative: str) -> bytes:

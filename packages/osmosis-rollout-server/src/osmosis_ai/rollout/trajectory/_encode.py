@@ -32,11 +32,21 @@ def encode(value: Any) -> Iterator[bytes]:
     Raises:
         UnprovenError: something in it was taken for `Numbers` and is none.
     """
-    # Held on to for the second time, the pieces would cost more than making them again.
-    if _is_large(_pieces(value)):
+    small = encode_small(value)
+    if small is None:
         yield from _batches(_pieces(value))
     else:
-        yield _indented(value)
+        yield small
+
+
+def encode_small(value: Any) -> bytes | None:
+    """Encode cleaned JSON, indented, in one piece, or return None when it is large.
+
+    Raises:
+        UnprovenError: something in it was taken for `Numbers` and is none.
+    """
+    # Held on to for the second time, the pieces would cost more than making them again.
+    return None if _is_large(_pieces(value)) else _indented(value)
 
 
 def write_compressed(pieces: Iterable[bytes], file: BinaryIO) -> None:

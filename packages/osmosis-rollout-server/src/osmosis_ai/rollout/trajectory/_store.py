@@ -4,19 +4,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from osmosis_ai.rollout.artifacts import (
-    artifact_root_from_env,
-    displace_files,
-    remove_file,
-    replace_file,
-)
+from osmosis_ai.rollout.artifacts import RolloutFolder, Writer, artifact_root_from_env
 from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
-from osmosis_ai.rollout.trajectory._encode import encode, write_compressed
+from osmosis_ai.rollout.trajectory._encode import encode, encode_small, write_compressed
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean
 from osmosis_ai.rollout.trajectory._models import Step, Trajectory
 from osmosis_ai.rollout.trajectory._numbers import Numbers
@@ -113,47 +108,49 @@ def _save(
     fresh: bool,
 ) -> None:
     root = artifact_root_from_env() if root is None else root
-    if fresh:
-        _displace_forgeries(root, facts.rollout_id)
-    # Values of user code are read here, and anything may come out of them, SystemExit too; no
-    # cancellation reaches a thread. Neither file waits for the other.
-    if diagnostics is not None:
-        try:
-            data = b"".join(encode(clean(diagnostics)))
-            replace_file(root, facts.rollout_id, DIAGNOSTICS_FILE, data)
-        except BaseException as error:
-            _warn(facts.rollout_id, "diagnostics", error)
-    if sample is not None:
-        try:
-            _save_document(root, facts, sample)
-        except BaseException as error:
-            _warn(facts.rollout_id, "trajectory", error)
+    with RolloutFolder(root, facts.rollout_id) as folder:
+        if fresh:
+            _displace_forgeries(folder, facts.rollout_id)
+        # Values of user code are read here, and anything may come out of them, SystemExit too; no
+        # cancellation reaches a thread. Neither file waits for the other.
+        if diagnostics is not None:
+            try:
+                folder.replace(DIAGNOSTICS_FILE, b"".join(encode(clean(diagnostics))))
+            except BaseException as error:
+                _warn(facts.rollout_id, "diagnostics", error)
+        if sample is not None:
+            try:
+                _save_document(folder, facts, sample, fresh=fresh)
+            except BaseException as error:
+                _warn(facts.rollout_id, "trajectory", error)
 
 
-def _displace_forgeries(root: Path, rollout_id: str) -> None:
+def _displace_forgeries(folder: RolloutFolder, rollout_id: str) -> None:
     try:
-        displace_files(root, rollout_id, (TRAJECTORY_FILE, COMPRESSED_FILE, DIAGNOSTICS_FILE))
+        folder.displace((TRAJECTORY_FILE, COMPRESSED_FILE, DIAGNOSTICS_FILE))
     except OSError as error:
         _log.warning(
             "Rollout %s: what is in place of its files stays there: %s.", rollout_id, error
         )
 
 
-def _save_document(root: Path, facts: RolloutFacts, sample: RolloutSample) -> None:
+def _save_document(
+    folder: RolloutFolder, facts: RolloutFacts, sample: RolloutSample, *, fresh: bool
+) -> None:
     if sample.trajectory_messages is None:
         _log.info("Rollout %s asks for no trajectory: none is saved.", facts.rollout_id)
         return
     try:
-        _build_and_write(root, facts, sample, trust=True)
+        _build_and_write(folder, facts, sample, fresh=fresh, trust=True)
     except OSError:
         raise
     except Exception:
         # Among what begins like a list of numbers there may be anything.
-        _build_and_write(root, facts, sample, trust=False)
+        _build_and_write(folder, facts, sample, fresh=fresh, trust=False)
 
 
 def _build_and_write(
-    root: Path, facts: RolloutFacts, sample: RolloutSample, *, trust: bool
+    folder: RolloutFolder, facts: RolloutFacts, sample: RolloutSample, *, fresh: bool, trust: bool
 ) -> None:
     files: dict[str, bytes] = {}
     document = build_document(sample, facts, files, trust=trust)
@@ -161,23 +158,20 @@ def _build_and_write(
         return
     _check(document)
     for path, data in files.items():
-        replace_file(root, facts.rollout_id, path, data)
-    _write_document(root, facts.rollout_id, document)
+        folder.replace(path, data)
+    name, content = _file_of(document)
+    folder.replace(name, content)
+    if not fresh:
+        # What lies under the other name is older, or not ours.
+        folder.remove(TRAJECTORY_FILE if name == COMPRESSED_FILE else COMPRESSED_FILE)
 
 
-def _write_document(root: Path, rollout_id: str, document: JsonObject) -> None:
-    def write(file: BinaryIO) -> None:
-        file.writelines(encode(document))
-
-    def write_packed(file: BinaryIO) -> None:
-        write_compressed(encode(document), file)
-
-    forms = {TRAJECTORY_FILE: write, COMPRESSED_FILE: write_packed}
-    chosen = COMPRESSED_FILE if _compression_from_env() else TRAJECTORY_FILE
-    replace_file(root, rollout_id, chosen, forms.pop(chosen))
-    # Whatever lies under the other name is older, or not ours.
-    for other in forms:
-        remove_file(root, rollout_id, other)
+def _file_of(document: JsonObject) -> tuple[str, bytes | Writer]:
+    """Return the name and the content of a document's file, in the form that was chosen."""
+    if _compression_from_env():
+        return COMPRESSED_FILE, lambda file: write_compressed(encode(document), file)
+    small = encode_small(document)
+    return TRAJECTORY_FILE, small or (lambda file: file.writelines(encode(document)))
 
 
 def _compression_from_env() -> bool:
