@@ -20,9 +20,17 @@ def test_all_names_every_public_object(name: str) -> None:
     assert sorted(module.__all__, key=lambda n: (n[0].islower(), n)) == module.__all__
 
 
-def test_the_library_imports_no_terminal_packages() -> None:
-    """Only the command needs the extra."""
-    # httpx imports rich by itself where it is installed.
-    code = "import sys, osmosis_ai.rollout.eval; print({'typer'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import osmosis_ai.rollout.client",
+        "import osmosis_ai.rollout.eval",
+        "from osmosis_ai.rollout.eval._command import app; app(['--help'], standalone_mode=False)",
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+    """Neither HTTP nor Arrow for an import or for help, and a terminal's packages for help only."""
+    heavy = {"aiohttp", "httpx", "pyarrow"} | (set() if "app" in code else {"rich", "typer"})
+    code = f"import sys; {code}; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert done.stdout.splitlines()[-1] == "set()"

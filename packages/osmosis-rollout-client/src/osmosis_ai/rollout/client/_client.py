@@ -3,9 +3,7 @@
 import asyncio
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self, cast
-
-import httpx
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from osmosis_ai.rollout.client._connection import Connection
 from osmosis_ai.rollout.client._errors import RolloutProtocolError
@@ -16,6 +14,9 @@ from osmosis_ai.rollout.client._handle import (
     cancel_on_server,
 )
 from osmosis_ai.rollout.types import Messages, RolloutInitRequest, RolloutResultResponse
+
+if TYPE_CHECKING:
+    import httpx
 
 # How long a caller that was cancelled waits for the server to take note.
 _FAREWELL_SEC = 5.0
@@ -42,7 +43,7 @@ class RolloutClient:
         self,
         *,
         url: str,
-        http_client: httpx.AsyncClient | None = None,
+        http_client: "httpx.AsyncClient | None" = None,
         admission_timeout_sec: float | None = None,
         api_key: str | None = None,
     ) -> None:

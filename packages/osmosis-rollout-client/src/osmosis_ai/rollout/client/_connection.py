@@ -1,16 +1,20 @@
-"""HTTP to one rollout server: addresses, the key, timeouts, and what unexpected answers mean."""
+"""HTTP to one rollout server: addresses, the key, timeouts, and what unexpected answers mean.
+
+httpx is imported at the first request.
+"""
 
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from osmosis_ai.rollout.client._errors import RolloutProtocolError
-from osmosis_ai.rollout.policy.transport import PooledTransport
 from osmosis_ai.rollout.types.protocol import ApiKey, HttpUrl
+
+if TYPE_CHECKING:
+    import httpx
 
 # How long the server may take to answer what needs no waiting, in seconds.
 _ANSWER_TIMEOUT_SEC = 30.0
@@ -21,7 +25,7 @@ class Connection:
     """Sends requests to one server; owns its HTTP client unless one was passed in."""
 
     def __init__(
-        self, url: str, http_client: httpx.AsyncClient | None, api_key: str | None
+        self, url: str, http_client: "httpx.AsyncClient | None", api_key: str | None
     ) -> None:
         self._url = TypeAdapter[str](HttpUrl).validate_python(url).rstrip("/")
         self._headers: dict[str, str] = {}
@@ -40,7 +44,7 @@ class Connection:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         wait_sec: float = 0.0,
-    ) -> httpx.Response:
+    ) -> "httpx.Response":
         """Send one request, once.
 
         Args:
@@ -53,6 +57,8 @@ class Connection:
         Raises:
             RolloutProtocolError: no answer came; its `status_code` is None.
         """
+        import httpx
+
         sent_headers = self._headers | (headers or {})
         if body is not None:
             sent_headers["Content-Type"] = "application/json"
@@ -69,7 +75,7 @@ class Connection:
         except httpx.RequestError as error:
             raise _no_answer(method, path, error) from error
 
-    async def ask(self, method: str, path: str, *, body: bytes | None = None) -> httpx.Response:
+    async def ask(self, method: str, path: str, *, body: bytes | None = None) -> "httpx.Response":
         """Send one request and return its 200 answer.
 
         Raises:
@@ -81,7 +87,7 @@ class Connection:
         return response
 
     def refusal(
-        self, response: httpx.Response, secrets: tuple[str, ...] = ()
+        self, response: "httpx.Response", secrets: tuple[str, ...] = ()
     ) -> RolloutProtocolError:
         """Return the error for an answer with an unexpected status; `secrets` stay out of it."""
         detail = _detail(response)
@@ -91,7 +97,7 @@ class Connection:
         msg = f"the rollout server answered {_route(response)} with {response.status_code}{detail}"
         return RolloutProtocolError(msg, status_code=response.status_code)
 
-    def decoded(self, response: httpx.Response) -> Any:
+    def decoded(self, response: "httpx.Response") -> Any:
         """Return the JSON of an answer.
 
         Raises:
@@ -103,7 +109,7 @@ class Connection:
             msg = f"the rollout server's answer to {_route(response)} is no JSON"
             raise RolloutProtocolError(msg, status_code=response.status_code) from None
 
-    def parsed[TModel: BaseModel](self, response: httpx.Response, model: type[TModel]) -> TModel:
+    def parsed[TModel: BaseModel](self, response: "httpx.Response", model: type[TModel]) -> TModel:
         """Return an answer's JSON as `model`.
 
         Raises:
@@ -121,9 +127,13 @@ class Connection:
         if self._http and self._owned:
             await self._http.aclose()
 
-    def _http_client(self) -> httpx.AsyncClient:
+    def _http_client(self) -> "httpx.AsyncClient":
         # Made at the first request: connections belong to an event loop, clients are made anywhere.
         if self._http is None:
+            import httpx
+
+            from osmosis_ai.rollout.policy.transport import PooledTransport
+
             # One long poll is open per rollout, and their number is the caller's to bound.
             self._http = httpx.AsyncClient(transport=PooledTransport(), trust_env=False)
         return self._http
@@ -143,7 +153,7 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         raise ValueError(msg) from None
 
 
-def _no_answer(method: str, path: str, error: httpx.RequestError) -> RolloutProtocolError:
+def _no_answer(method: str, path: str, error: "httpx.RequestError") -> RolloutProtocolError:
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return RolloutProtocolError(f"no answer from the rollout server to {method} {path}: {reason}")
 
@@ -156,11 +166,11 @@ def _checked_key(api_key: str) -> str:
         raise ValueError(msg) from None
 
 
-def _route(response: httpx.Response) -> str:
+def _route(response: "httpx.Response") -> str:
     return f"{response.request.method} {response.request.url.path}"
 
 
-def _detail(response: httpx.Response) -> str:
+def _detail(response: "httpx.Response") -> str:
     # Some servers repeat the whole request, keys included: take only where and what of an error.
     try:
         detail = response.json()["detail"]

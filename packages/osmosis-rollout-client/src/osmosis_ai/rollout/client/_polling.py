@@ -5,9 +5,8 @@ import math
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import httpx
 
 from osmosis_ai.rollout.client._connection import Connection
 from osmosis_ai.rollout.client._errors import RolloutAdmissionTimeoutError, RolloutProtocolError
@@ -17,6 +16,9 @@ from osmosis_ai.rollout.types import (
     RolloutResultResponse,
     RolloutStatus,
 )
+
+if TYPE_CHECKING:
+    import httpx
 
 _RETRY_AFTER_DEFAULT_SEC = 1.0
 _RETRY_AFTER_BOUNDS_SEC = (0.05, 60.0)
@@ -75,7 +77,7 @@ async def _sleep_unless(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-def _retry_after(response: httpx.Response) -> float:
+def _retry_after(response: "httpx.Response") -> float:
     try:
         seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
