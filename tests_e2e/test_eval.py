@@ -288,11 +288,18 @@ def test_the_pass_threshold_decides(
     assert (run.results[0]["reward"], run.results[0]["passed"]) == (1.0, False)
 
 
+REMEDY = "name what create_rollout_server returned"
+
+
 @pytest.mark.parametrize(
     ("source", "app", "words"),
     [
         ("raise RuntimeError('no database')", "broken.py:app", "no database"),
-        ("app = 5", "broken.py:other", "other"),
+        ("app = 5", "broken.py:other", f"broken has no other: {REMEDY}"),
+        ("app = 5", "broken.py:app", f"broken:app is no app but of type int: {REMEDY}"),
+        ("def app(): ...", "broken.py:app", f"is no app but of type function: {REMEDY}"),
+        ("app = 5", "broken.py", f"app in broken.py is no app but of type int: {REMEDY}"),
+        ("async def app(scope, receive, send): ...", "broken:app", "GET /health with 500 (is that"),
         ("import os; os._exit(7)", "broken:app", "with status 7"),
         ("", "gone.py:app", "no such file"),
         ("", "broken.py", "with status 0"),
@@ -308,9 +315,27 @@ def test_an_app_that_does_not_come_up_is_bad_input(
     app: str,
     words: str,
 ) -> None:
-    """Its own last words are shown, and nothing runs."""
+    """Its own last words are shown, with the log that has all of them, and nothing runs."""
     (tmp_path / "broken.py").write_text(source)
     run = run_eval(dataset({}), app, "--chat-url", policy.url)
     assert run.status == 2
     assert words in run.stderr
+    log = run.output / "server.log"
+    assert not log.exists() or f"{log} " in run.stderr
     assert policy.requests == []
+
+
+def test_a_run_that_never_began_starts_again_once_its_app_is_mended(
+    run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy, tmp_path: Path
+) -> None:
+    """Other code is no other input of a run without results; old words are not shown again."""
+    source = tmp_path / "main.py"
+    source.write_text("raise RuntimeError('no database')")
+    command = (dataset({}), "main.py:app", "--chat-url", policy.url)
+    assert "no database" in run_eval(*command).stderr
+    source.write_text("import os; os._exit(7)")
+    again = run_eval(*command)
+    assert "with status 7" in again.stderr
+    assert "no database" not in again.stderr
+    source.write_text(PROJECT.read_text())
+    assert run_eval(*command).status == 0

@@ -10,6 +10,7 @@ the app to serve instead. A script as an entrypoint gets no socket: it listens o
 
 import importlib
 import importlib.util
+import inspect
 import os
 import runpy
 import signal
@@ -30,6 +31,28 @@ def _end_with_parent(pipe: int) -> None:
     # The parent never writes: reading ends when the parent does, however it ended.
     os.read(pipe, 1)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _app_of_module(module: str, attributes: str) -> Any:
+    imported = importlib.import_module(module)
+    try:
+        return reduce(getattr, attributes.split("."), imported)
+    except AttributeError:
+        sys.exit(f"{module} has no {attributes}: name what create_rollout_server returned")
+
+
+def _check_app(app: Any, reference: str) -> None:
+    """End the process, with the reason, when this cannot be called as an ASGI app is called."""
+    try:
+        if callable(app):
+            inspect.signature(app).bind("scope", "receive", "send")
+            return
+    except ValueError:
+        return  # what is written in C need not tell
+    except TypeError:
+        pass
+    kind = type(app).__name__
+    sys.exit(f"{reference} is no app but of type {kind}: name what create_rollout_server returned")
 
 
 def _serve(app: Any, bound: socket.socket) -> None:
@@ -66,6 +89,7 @@ def _app_caught_in_script(path: str) -> Any:
 def _serve_script(path: str, wrap: Callable[[Any], Any] | None) -> None:
     app = wrap(_app_caught_in_script(path)) if wrap else _app_of_script(path)
     if app is not None:
+        _check_app(app, f"app in {os.path.basename(path)}")
         bound = socket.socket()
         bound.bind(("127.0.0.1", int(os.environ["_OSMOSIS_ROLLOUT_PORT"])))
         _serve(app, bound)
@@ -87,7 +111,8 @@ def main(folder: str, reference: str, bound_socket: str, parent_pipe: str, *wrap
         _serve_script(os.path.join(folder, reference), wrap)
         return
     module, _, attributes = reference.partition(":")
-    app = reduce(getattr, attributes.split("."), importlib.import_module(module))
+    app = _app_of_module(module, attributes)
+    _check_app(app, reference)
     _serve(wrap(app) if wrap else app, socket.socket(fileno=int(bound_socket)))
 
 

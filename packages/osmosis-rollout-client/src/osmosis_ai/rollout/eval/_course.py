@@ -18,7 +18,7 @@ from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Job, Outcome, OutcomeStatus
 from osmosis_ai.rollout.eval._policy import Policy
 from osmosis_ai.rollout.eval._running import ENDED_BY_THE_RUN, Stop, run_jobs
-from osmosis_ai.rollout.eval._serving import serving
+from osmosis_ai.rollout.eval._serving import health_problem, serving
 from osmosis_ai.rollout.eval._settled import Settled
 from osmosis_ai.rollout.eval._signals import interruptible
 
@@ -163,7 +163,7 @@ class Course:
                 try:
                     await client.health()
                 except RolloutProtocolError as error:
-                    raise EvalError(str(error)) from None
+                    raise EvalError(health_problem(error)) from None
                 yield client
             return
         async with (

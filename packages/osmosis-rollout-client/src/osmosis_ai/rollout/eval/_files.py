@@ -113,9 +113,11 @@ class OpenRun:
     def _settle_manifest(self, manifest: Mapping[str, Any]) -> None:
         if self.files.manifest.exists():
             old = self.files.read_manifest()
-            check_same_inputs(self.files.path, old["inputs"], manifest["inputs"])
-        else:
-            replace_file(self.files.manifest, [json.dumps(manifest, indent=2)])
+            # Where nothing has ended, as when the app did not start, nothing can get mixed.
+            if self.files.journal.stat().st_size:
+                check_same_inputs(self.files.path, old["inputs"], manifest["inputs"])
+                return
+        replace_file(self.files.manifest, [json.dumps(manifest, indent=2)])
 
 
 def replace_file(path: Path, lines: Iterable[str]) -> None:

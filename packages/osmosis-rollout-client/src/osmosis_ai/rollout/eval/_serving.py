@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,13 @@ class ServerProcess:
         url: The server's base URL.
         process: The process.
         log: The file that its output goes to.
+        log_start: Where in that file its output begins, in bytes; before it is that of others.
     """
 
     url: str
     process: asyncio.subprocess.Process
     log: Path
+    log_start: int
 
     async def ended(self) -> str:
         """Wait until the process ends, and say how it did."""
@@ -47,8 +50,15 @@ class ServerProcess:
 
     def last_lines(self) -> str:
         """Return the end of what the process wrote."""
-        with self.log.open(encoding="utf-8", errors="replace") as lines:
-            return "".join(deque(lines, _TAIL_LINES)).rstrip()
+        with self.log.open("rb") as lines:
+            lines.seek(self.log_start)
+            return b"".join(deque(lines, _TAIL_LINES)).decode(errors="replace").rstrip()
+
+    def not_usable(self, problem: str) -> EvalError:
+        """Return the error for an app that does not come up as it should."""
+        lines = self.last_lines()
+        log = f"{self.log} ends with:\n{lines}" if lines else f"{self.log} holds nothing of it"
+        return EvalError(f"{problem}. {log}\nCorrect that, and start the run again")
 
 
 @asynccontextmanager
@@ -107,6 +117,7 @@ async def _start(
     # Bound here and inherited, so that nobody can take the port in between. Only the child
     # listens: without it connections are refused rather than left waiting.
     with socket.socket() as bound, log.open("ab") as output:
+        log_start = output.tell()
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         inherited = [bound.fileno(), pipe]
@@ -134,14 +145,14 @@ async def _start(
         except OSError as error:
             msg = f"{python}: cannot be started: {error.strerror or error}"
             raise EvalError(msg) from None
-        return ServerProcess(f"http://127.0.0.1:{port}", process, log)
+        return ServerProcess(f"http://127.0.0.1:{port}", process, log, log_start)
 
 
 async def _wait_healthy(
     server: ServerProcess, server_key: str | None, stopped: asyncio.Future[Stop]
 ) -> None:
     ended = asyncio.create_task(server.ended())
-    healthy = asyncio.create_task(_healthy(server.url, server_key))
+    healthy = asyncio.create_task(_healthy(server, server_key))
     events: set[asyncio.Future[Any]] = {ended, healthy, stopped}
     try:
         await asyncio.wait(events, timeout=_START_TIMEOUT_SEC, return_when=asyncio.FIRST_COMPLETED)
@@ -149,26 +160,35 @@ async def _wait_healthy(
             return healthy.result()
         if stopped.done():
             return None
-        problem = "the server did not come up in time" if not ended.done() else ended.result()
-        msg = f"{problem}; it wrote last ({server.log}):\n{server.last_lines()}"
-        raise EvalError(msg)
+        late = f"the server did not come up within {_START_TIMEOUT_SEC:.0f} s"
+        raise server.not_usable(ended.result() if ended.done() else late)
     finally:
         ended.cancel()
         healthy.cancel()
 
 
-async def _healthy(url: str, server_key: str | None) -> None:
-    async with RolloutClient(url=url, api_key=server_key) as client:
+async def _healthy(server: ServerProcess, server_key: str | None) -> None:
+    async with RolloutClient(url=server.url, api_key=server_key) as client:
         while True:
             try:
                 await client.health()
             except RolloutProtocolError as error:
                 if error.status_code is not None:
-                    msg = f"the server is up, but not well: {error}"
-                    raise EvalError(msg) from None
+                    raise server.not_usable(health_problem(error)) from None
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+def health_problem(error: RolloutProtocolError) -> str:
+    """Return what is wrong with a server that does not tell its health, and what may help."""
+    match error.status_code:
+        case None:
+            return str(error)
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return f"{error} (OSMOSIS_ROLLOUT_SERVER_KEY must hold the server's key)"
+        case _:
+            return f"{error} (is that an app which create_rollout_server returned?)"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
