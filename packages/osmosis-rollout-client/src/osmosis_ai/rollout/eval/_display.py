@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from osmosis_ai.rollout.eval._console import say
+from osmosis_ai.rollout.eval._console import printable, say
 from osmosis_ai.rollout.eval._course import RunReport
 from osmosis_ai.rollout.eval._histogram import histogram
-from osmosis_ai.rollout.eval._metrics import Group, Tally
+from osmosis_ai.rollout.eval._metrics import COUNTS, PHASES, Group, Tally
 from osmosis_ai.rollout.eval._outcomes import OutcomeStatus
 
 _BAR_CELLS = 40
@@ -20,17 +20,17 @@ _BAR_CELLS = 40
 def show_report(report: RunReport, console: Console) -> None:
     """Show a run's numbers, and where everything lies."""
     show_tally(report.tally, console)
-    say(console, f"run:          {report.files.path}")
-    say(console, f"results:      {report.files.journal}")
-    say(console, f"index:        {report.files.index}")
-    say(console, f"metrics:      {report.files.metrics}")
-    say(console, f"report:       {report.files.page}")
-    trajectories = (
-        f"{report.rollouts}/<rollout_id>/trajectory.json"
-        if report.rollouts
-        else "on the rollout server, in its artifact root"
-    )
-    say(console, f"trajectories: {trajectories}")
+    files = report.files
+    say(console, f"run:          {files.path}")
+    say(console, f"results:      {files.journal}")
+    say(console, f"index:        {files.index}")
+    say(console, f"metrics:      {files.metrics}")
+    say(console, f"report:       {files.page}")
+    if report.rollouts is None:
+        say(console, "trajectories: on the rollout server, in its artifact root")
+    elif any(report.rollouts.glob("*/trajectory.json")):
+        say(console, f"trajectories: {report.rollouts}/<rollout_id>/trajectory.json")
+    say(console, f"one rollout:  osmosis-rollout show ROW.ATTEMPT --run {files.path}")
 
 
 def show_tally(tally: Tally, console: Console) -> None:
@@ -42,15 +42,12 @@ def show_tally(tally: Tally, console: Console) -> None:
     else:
         for name, group in groups.items():
             say(console, f"{name} {passed_of(group)}{_exceptions(group)}")
-    if estimates := tally.pass_at_k:
-        ends = tally.pass_at_k_intervals
-        shown = [f"pass@{k} {value:.3f} {_interval(ends[k])}" for k, value in estimates.items()]
-        say(console, ", ".join(shown))
     if origins := tally.everything.origins:
         shown = [f"{count} {origin}" for origin, count in origins.most_common()]
-        say(console, f"failures by origin: {', '.join(shown)}")
-    if work := _work(tally.everything.as_json()):
-        say(console, work)
+        say(console, f"failures by origin: {', '.join(shown)}", by_word=True)
+    numbers = tally.everything.as_json()
+    for line in filter(None, (_pass_at_k(tally), _work(numbers), _seconds(numbers))):
+        say(console, line, by_word=True)
 
 
 def passed_of(group: Group) -> str:
@@ -68,15 +65,26 @@ def _exceptions(group: Group) -> str:
     return "".join(counts)
 
 
+def _pass_at_k(tally: Tally) -> str:
+    """Return the estimates for 1, 2, 4 and so on, and for all attempts; the others are on file."""
+    estimates, intervals = tally.pass_at_k, tally.pass_at_k_intervals
+    shown = [k for k in estimates if k.bit_count() == 1 or k == max(estimates)]
+    return ", ".join(f"pass@{k} {estimates[k]:.3f} {_interval(intervals[k])}" for k in shown)
+
+
 def _interval(ends: tuple[float, float] | None) -> str:
     return f"[{ends[0]:.3f}, {ends[1]:.3f}]" if ends else ""
 
 
 def _work(numbers: dict[str, Any]) -> str:
-    names = ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens")
-    told = {name: numbers[name] for name in names if numbers[name]}
-    parts = [f"{value['total']:,.0f} {name.replace('_', ' ')}" for name, value in told.items()]
-    return ", ".join(parts)
+    told = {name: numbers[name]["total"] for name in COUNTS if numbers[name]}
+    return ", ".join(f"{name.replace('_', ' ')} {total:,.0f}" for name, total in told.items())
+
+
+def _seconds(numbers: dict[str, Any]) -> str:
+    told = {name.removesuffix("_sec"): numbers[name] for name in PHASES if numbers[name]}
+    shown = ", ".join(f"{name} {seconds['p50']:.2f}" for name, seconds in told.items())
+    return f"median seconds: {shown}" if shown else ""
 
 
 def _show_rewards(rewards: Sequence[float], console: Console) -> None:
@@ -84,15 +92,16 @@ def _show_rewards(rewards: Sequence[float], console: Console) -> None:
     highest = max((bar.count for bar in bars), default=0)
     if len(bars) < 2:
         return
+    width = max(len(bar.label) for bar in bars)
     say(console, "rewards")
     for bar in bars:
         blocks = "\u2588" * max(round(_BAR_CELLS * bar.count / highest), bar.count > 0)
-        say(console, f"{bar.label:>15}  {blocks} {bar.count}")
+        say(console, f"  {bar.label:>{width}}  {blocks} {bar.count}")
     say(console, "")
 
 
 def _table(groups: dict[str, Group]) -> Table:
-    """Return a row per group; reward is the mean, seconds are the median."""
+    """Return a row per group, with the pass rate's interval, mean reward and median seconds."""
     # Columns for what hardly happens would cost the width that 80 characters do not have.
     rare = [
         status
@@ -102,14 +111,17 @@ def _table(groups: dict[str, Group]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     for column in ("policy", "passed"):
         table.add_column(column, no_wrap=True)
-    for column in ("reward", "failed", *rare, "seconds"):
+    for column in ("95 %", "reward", "failed", *rare, "seconds"):
         table.add_column(column, justify="right")
     for name, group in groups.items():
         numbers = group.as_json()
-        reward, duration = numbers["reward"], numbers["duration_sec"]
+        reward, duration, ends = (
+            numbers[key] for key in ("reward", "duration_sec", "pass_rate_interval")
+        )
         table.add_row(
-            Text(name),
+            Text(printable(name)),
             passed_of(group),
+            f"{100 * ends[0]:.0f}..{100 * ends[1]:.0f} %" if ends and ends[0] < ends[1] else "-",
             f"{reward['mean']:.3f}" if reward else "-",
             *(str(group.statuses[status]) for status in (OutcomeStatus.FAILURE, *rare)),
             f"{duration['p50']:.2f}" if duration else "-",

@@ -30,7 +30,7 @@ def manifest_of(
         "version": version("osmosis-rollout-client"),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "dataset": str(options.dataset.absolute()),
-        "rows": rows,
+        "total": rows * len(attempts),
         "attempts": [attempt.model for attempt in attempts],
         "entrypoint": entrypoint and [str(entrypoint.folder), entrypoint.reference],
         "inputs": {

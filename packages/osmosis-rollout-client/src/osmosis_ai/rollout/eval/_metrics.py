@@ -10,8 +10,8 @@ from osmosis_ai.rollout.eval._errors import RunError
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus, Place
 from osmosis_ai.rollout.eval._statistics import Interval, distribution, interval, mean_of, pass_at_k
 
-_COUNTS = ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens")
-_PHASES = ("duration_sec", "queued_sec", "workflow_sec", "grading_sec")
+COUNTS = ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens")
+PHASES = ("duration_sec", "queued_sec", "workflow_sec", "grading_sec")
 
 type Passes = tuple[int, int]
 """Of one row: the graded attempts, and those of them that passed."""
@@ -40,7 +40,7 @@ class Group:
             self.passed += bool(outcome.passed)
             graded, passed = self._rows.get(outcome.row, (0, 0))
             self._rows[outcome.row] = graded + 1, passed + bool(outcome.passed)
-        for name in (*_COUNTS, *_PHASES):
+        for name in (*COUNTS, *PHASES):
             value: float | None = getattr(outcome, name)
             if value is not None:
                 self.numbers[name].append(value)
@@ -72,8 +72,8 @@ class Group:
             "pass_rate": self.pass_rate,
             "pass_rate_interval": interval(self.rows, _pass_rate),
             "reward": distribution(self.rewards),
-            **{name: _with_total(self.numbers.get(name, [])) for name in _COUNTS},
-            **{name: distribution(self.numbers.get(name, [])) for name in _PHASES},
+            **{name: _with_total(self.numbers.get(name, [])) for name in COUNTS},
+            **{name: distribution(self.numbers.get(name, [])) for name in PHASES},
         }
 
 

@@ -110,9 +110,10 @@ class ProgressDisplay(Listener):
             return
         kind = ", ".join(filter(None, (outcome.status, outcome.err_category)))
         reason = shorten(outcome.err_message or "no reason given", _MAX_REASON_CHARS)
-        say(self._console, f"row {outcome.row} attempt {outcome.attempt}: {kind}: {reason}")
+        place = f"row {outcome.row} attempt {outcome.attempt}"
+        say(self._console, f"{place}: {kind}: {reason}", by_word=True)
         if self._shown == _MAX_FAILURES_SHOWN:
-            say(self._console, "further ones are in the run's index.jsonl only")
+            say(self._console, "further ones are in the run's report only")
 
 
 class _Bar(Progress):
@@ -122,10 +123,11 @@ class _Bar(Progress):
         self.summary = "starting"
         super().__init__(
             TextColumn("rollouts"),
-            BarColumn(),
+            BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
         )
         self.task = self.add_task("", total=None)

@@ -65,6 +65,7 @@ async def regrade(
         "format": FORMAT,
         "version": version("osmosis-rollout-client"),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "total": total,
         "entrypoint": [str(entrypoint.folder), entrypoint.reference],
         "inputs": inputs,
     }

@@ -1,21 +1,19 @@
 """A run as one page of HTML: it needs no other file, and everything foreign in it is escaped."""
 
-import json
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from string import Template
+from typing import Any
 
+from osmosis_ai.rollout.eval._charts import bar_chart, share_chart
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._files import replace_file
-from osmosis_ai.rollout.eval._histogram import Bar, histogram
-from osmosis_ai.rollout.eval._journal import Entry
-from osmosis_ai.rollout.eval._messages import Message, read_messages
-from osmosis_ai.rollout.eval._metrics import Group, Tally
+from osmosis_ai.rollout.eval._histogram import histogram
+from osmosis_ai.rollout.eval._metrics import COUNTS, PHASES, Group, Tally
+from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._page_transcript import coloured, text, transcript
 from osmosis_ai.rollout.eval._stored import StoredRun
-
-_WIDTH, _BAR_HEIGHT, _LABEL_WIDTH = 640, 22, 130
-_SPACE = _WIDTH - _LABEL_WIDTH - 60
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>$title</title>
@@ -24,30 +22,37 @@ _PAGE = Template("""<!doctype html>
  content="default-src 'none'; style-src 'unsafe-inline'">
 <style>
 :root { color-scheme: light dark; --line: #8884; --bar: #3b82c4; --good: #2a8f4f; --bad: #c0392b }
+@media (prefers-color-scheme: dark) { :root { --good: #5cc98a; --bad: #ff8a7a } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line) }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: .3rem .8rem; border-bottom: 1px solid var(--line) }
+th, td { vertical-align: top } td:first-child { white-space: nowrap }
+td:last-child { overflow-wrap: anywhere }
+td.number, th.number { text-align: right; white-space: nowrap }
 svg { max-width: 100%; height: auto } svg text { font-size: 13px; fill: currentColor }
 svg rect { fill: var(--bar) } svg line { stroke: currentColor; stroke-width: 1.5 }
 details { border-bottom: 1px solid var(--line); padding: .3rem 0 } summary { cursor: pointer }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0 .8rem 1rem }
-.role { font-weight: 600 } .quiet { opacity: .7 } .good { color: var(--good) }
-.bad { color: var(--bad) }
+.role { font-weight: 600 } .quiet { opacity: .7 } .thought { font-style: italic; opacity: .7 }
+.good { color: var(--good) } .bad { color: var(--bad) }
 </style></head><body>
 <h1>$title</h1>
-<p class="quiet">$dataset, made $created</p>
+<p class="quiet">$dataset, begun on $created</p>
+<p>$counts</p>
 $summary
-<h2>Rewards</h2>$rewards
+<h2>Rewards</h2>
+$rewards
 $pass_at_k
-<h2>Seconds per rollout</h2>$durations
+<h2>Numbers</h2>
+$numbers
+<h2>Seconds per rollout</h2>
+$durations
 <h2>Rollouts</h2>
-<table><thead><tr><th>row</th><th>attempt</th><th>status</th><th class="number">reward</th>
-<th class="number">turns</th><th class="number">seconds</th><th>what went wrong</th></tr></thead>
-<tbody>
+<table><thead><tr><th class="number">row</th><th class="number">attempt</th>$model<th>outcome</th>
+<th class="number">reward</th><th class="number">turns</th><th class="number">seconds</th>
+<th>what went wrong</th></tr></thead><tbody>
 """)
-_END = "</body></html>\n"
 
 
 def write_page(run: StoredRun) -> Path:
@@ -67,145 +72,119 @@ def write_page(run: StoredRun) -> Path:
 
 def _lines(run: StoredRun) -> Iterator[str]:
     # In pieces, since a run may hold more than memory does.
-    tally = run.tally()
+    outcomes = run.outcomes()
+    tally = Tally.of(outcomes, run.models)
     group = tally.everything
     yield _PAGE.substitute(
-        title=escape(f"Run {run.name}"),
-        dataset=escape(str(run.manifest["dataset"])),
-        created=escape(str(run.manifest["created_at"])),
+        title=text(f"Run {run.name}"),
+        dataset=text(str(run.manifest["dataset"])),
+        created=_day_and_time(str(run.manifest["created_at"])),
+        counts=_counts(group, run.total),
         summary=_summary(tally),
-        rewards=_bars(histogram(group.rewards)),
+        rewards=bar_chart(histogram(group.rewards)),
         pass_at_k=_pass_at_k(tally),
-        durations=_bars(histogram(group.numbers["duration_sec"])),
+        numbers=_numbers(group),
+        durations=bar_chart(histogram(group.numbers["duration_sec"])),
+        model="<th>policy</th>" if tally.by_model else "",
     )
-    for outcome in run.outcomes():
-        link = f'<a href="#{escape(outcome.rollout_id)}">{outcome.row}</a>'
-        yield _row(
-            [link, str(outcome.attempt), _verdict(outcome.status, outcome.passed)],
-            [
-                _number(outcome.reward, "g"),
-                _number(outcome.turns, "d"),
-                _number(outcome.duration_sec, ".2f"),
-            ],
-            [escape(outcome.err_message or "")],
-        )
-    yield "</tbody></table>\n<h2>Transcripts</h2>\n"
+    for outcome in outcomes:
+        yield _rollout(outcome, with_model=bool(tally.by_model))
+    yield "</tbody></table>"
+    yield "<h2>Transcripts</h2>"
     for entry in run.entries():
-        yield _transcript(entry)
-    yield _END
+        yield transcript(entry, run.files)
+    yield "</body></html>"
+
+
+def _day_and_time(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%d %B %Y, %H:%M %Z}"
+
+
+def _counts(group: Group, total: int) -> str:
+    ended = group.statuses.total()
+    kinds = [
+        f"{group.statuses[status]:,} {status}" for status in OutcomeStatus if group.statuses[status]
+    ]
+    return f"{ended:,} of {total:,} rollouts have ended: {', '.join(kinds) or 'none yet'}"
 
 
 def _summary(tally: Tally) -> str:
     groups = tally.by_model or {"all attempts": tally.everything}
-    head = "<tr><th>policy</th><th>passed of graded</th><th>95 % interval</th><th>failed</th></tr>"
-    rows = "".join(
-        _row([escape(name), *_headline(group)], [], []) for name, group in groups.items()
+    head = _row(
+        ["policy", "passed", "graded", "pass rate", "95 % interval", "mean reward", "failures"],
+        numbers={1, 2, 3, 4, 5},
+        tag="th",
     )
-    work = "".join(_row([escape(name), value], [], []) for name, value in _work(tally.everything))
-    return f"<table>{head}{rows}</table><h2>Work</h2><table>{work}</table>"
+    rows = [
+        _row([text(name), *_headline(group)], numbers={1, 2, 3, 4, 5})
+        for name, group in groups.items()
+    ]
+    return f"<table>{head}{''.join(rows)}</table>"
 
 
 def _headline(group: Group) -> list[str]:
     numbers = group.as_json()
-    rate, ends = group.pass_rate, numbers["pass_rate_interval"]
-    shown = f"{group.passed} of {group.graded}" + ("" if rate is None else f" ({rate:.1%})")
-    interval = f"{ends[0]:.1%} to {ends[1]:.1%}" if ends else ""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in group.origins.most_common())
-    return [shown, interval, escape(kinds)]
-
-
-def _work(group: Group) -> Iterator[tuple[str, str]]:
-    for name in ("turns", "tool_calls", "tool_errors", "prompt_tokens", "completion_tokens"):
-        if values := group.numbers.get(name):
-            yield name.replace("_", " "), f"{sum(values):,.0f}"
-    for name in ("queued", "workflow", "grading"):
-        if numbers := group.as_json()[f"{name}_sec"]:
-            yield (
-                f"{name}, seconds",
-                f"median {numbers['p50']:.2f}, 95 % below {numbers['p95']:.2f}",
-            )
-
-
-def _bars(bars: Sequence[Bar]) -> str:
-    if not bars:
-        return '<p class="quiet">none</p>'
-    highest = max(bar.count for bar in bars)
-    shapes = [
-        _bar(place, bar.label, bar.count / highest, str(bar.count))
-        for place, bar in enumerate(bars)
+    rate, ends, reward = group.pass_rate, numbers["pass_rate_interval"], numbers["reward"]
+    return [
+        f"{group.passed:,}",
+        f"{group.graded:,}",
+        "" if rate is None else f"{100 * rate:.1f} %",
+        f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends and ends[0] < ends[1] else "",
+        f"{reward['mean']:.3f}" if reward else "",
+        text(", ".join(f"{count:,} {origin}" for origin, count in group.origins.most_common())),
     ]
-    return _svg(shapes)
+
+
+def _numbers(group: Group) -> str:
+    columns = ["total", "mean", "std", "min", "p05", "p50", "p95", "max"]
+    places = set(range(1, len(columns) + 1))
+    rows = [
+        _row([name, *(_number(told.get(column), digits) for column in columns)], places)
+        for name, told, digits in _told(group.as_json())
+    ]
+    head = _row(["", *columns], places, "th")
+    return f"<table>{head}{''.join(rows)}</table>" if rows else '<p class="quiet">none</p>'
+
+
+def _told(numbers: dict[str, Any]) -> Iterator[tuple[str, dict[str, float], int]]:
+    """Yield what is known of what: its name, its distribution, and the digits that it needs."""
+    for name, digits in (("reward", 3), *((name, 1) for name in COUNTS), *((p, 2) for p in PHASES)):
+        if told := numbers[name]:
+            what = name.removesuffix("_sec")
+            yield what.replace("_", " ") + (", seconds" if what != name else ""), told, digits
+
+
+def _number(value: float | None, digits: int) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def _pass_at_k(tally: Tally) -> str:
-    estimates, intervals = tally.pass_at_k, tally.pass_at_k_intervals
-    if not estimates:
-        return ""
-    shapes: list[str] = []
-    for place, (k, value) in enumerate(estimates.items()):
-        low, high = (_LABEL_WIDTH + _SPACE * end for end in intervals[k] or (value, value))
-        y = place * _BAR_HEIGHT + _BAR_HEIGHT / 2
-        whisker = f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/>'
-        shapes.append(_bar(place, f"pass@{k}", value, f"{value:.3f}", at_end=True) + whisker)
-    return f"<h2>Chance that one of k attempts passes</h2>{_svg(shapes)}"
+    ends = tally.pass_at_k_intervals
+    shares = {f"pass@{k}": (share, ends[k]) for k, share in tally.pass_at_k.items()}
+    return f"<h2>Chance that one of k attempts passes</h2>{share_chart(shares)}" if shares else ""
 
 
-def _bar(place: int, label: str, share: float, value: str, *, at_end: bool = False) -> str:
-    """Return one bar; its value stands behind it, or at the end of the room for bars."""
-    y, width = place * _BAR_HEIGHT, _SPACE * share
-    value_x = _LABEL_WIDTH + 6 + (_SPACE if at_end else width)
-    return (
-        f'<text x="{_LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{escape(label)}</text>'
-        f'<rect x="{_LABEL_WIDTH}" y="{y + 3}" width="{width:.1f}" height="{_BAR_HEIGHT - 6}"/>'
-        f'<text x="{value_x:.1f}" y="{y + 15}">{escape(value)}</text>'
-    )
+def _rollout(outcome: Outcome, *, with_model: bool) -> str:
+    words = {True: "passed", False: "not passed", None: outcome.status}[outcome.passed]
+    cells = [
+        f'<a href="#{text(outcome.rollout_id)}">{outcome.row}</a>',
+        str(outcome.attempt),
+        *([text(outcome.model or "")] if with_model else []),
+        coloured(outcome, words),
+        "" if outcome.reward is None else f"{outcome.reward:g}",
+        _number(outcome.turns, 0),
+        _number(outcome.duration_sec, 2),
+        text(outcome.err_message or ""),
+    ]
+    count = len(cells)
+    return _row(cells, numbers={0, 1, count - 4, count - 3, count - 2})
 
 
-def _svg(bars: Sequence[str]) -> str:
-    height = len(bars) * _BAR_HEIGHT
-    return (
-        f'<svg role="img" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">'
-        f"{''.join(bars)}</svg>"
-    )
-
-
-def _transcript(entry: Entry) -> str:
-    outcome = entry.outcome
-    sample = entry.sample or {"messages": entry.prompt}
-    body = "".join(_message(message) for message in read_messages(sample["messages"]))
-    label = "" if entry.label is None else f'<div class="role">label</div>{_pre(entry.label)}'
-    meta = "" if not entry.metadata else _pre(json.dumps(entry.metadata, ensure_ascii=False))
-    return (
-        f"<details><summary>row {outcome.row}, attempt "
-        f"{outcome.attempt}: {_verdict(outcome.status, outcome.passed)} "
-        f'<span class="quiet">{escape(outcome.rollout_id)}</span></summary>'
-        # A link to what is inside opens it.
-        f'<div id="{escape(outcome.rollout_id)}">{body}{label}{meta}</div></details>\n'
-    )
-
-
-def _message(message: Message) -> str:
-    role = f'<div class="role">{escape(message.role)}{" (error)" * message.failed}</div>'
-    thought = f'<div class="quiet">{_pre(message.reasoning)}</div>' if message.reasoning else ""
-    calls = "".join(_pre(f"-> {call.name} {call.arguments}") for call in message.calls)
-    return f"{role}{thought}{_pre(message.text)}{calls}"
-
-
-def _pre(text: str) -> str:
-    return f"<pre>{escape(text)}</pre>" if text else ""
-
-
-def _verdict(status: str, passed: bool | None) -> str:
-    if passed is None:
-        return f'<span class="bad">{escape(status)}</span>' if status != "success" else "not graded"
-    return '<span class="good">passed</span>' if passed else "not passed"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
-
-
-def _row(cells: Sequence[str], numbers: Sequence[str] = (), rest: Sequence[str] = ()) -> str:
-    plain = "".join(f"<td>{cell}</td>" for cell in cells)
-    right = "".join(f'<td class="number">{number}</td>' for number in numbers)
-    return f"<tr>{plain}{right}{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>\n"
+def _row(cells: list[str], numbers: set[int], tag: str = "td") -> str:
+    shown = [
+        f"<{tag}{' class="number"' if place in numbers else ''}>{cell}</{tag}>"
+        for place, cell in enumerate(cells)
+    ]
+    return f"<tr>{''.join(shown)}</tr>"

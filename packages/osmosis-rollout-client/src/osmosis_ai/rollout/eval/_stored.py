@@ -58,6 +58,11 @@ class StoredRun:
         """The recorded model of each attempt, or None where the attempts are alike."""
         return list(self.manifest["attempts"])
 
+    @property
+    def total(self) -> int:
+        """How many attempts at rows it has, ended or not."""
+        return self.manifest["total"]
+
     def outcomes(self) -> list[Outcome]:
         """Return the outcomes that the run has so far, by row and attempt.
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from osmosis_ai.rollout.eval._console import printable
+from osmosis_ai.rollout.eval._console import say, say_below
 from osmosis_ai.rollout.eval._journal import Entry
 from osmosis_ai.rollout.eval._messages import Message, read_messages
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._wording import failure_of, files_of, usage_of, verdict_of, work_of
 
 _COLOURS = {"system": "dim", "user": "cyan", "assistant": "green", "tool": "yellow"}
 
@@ -23,7 +24,7 @@ def show_rollout(entry: Entry, folder: Path, console: Console) -> None:
         console: Where to print it.
     """
     for line, style in _head(entry.outcome):
-        _print(console, line, style)
+        say(console, line, style)
     messages = read_messages((entry.sample or {}).get("messages") or [])
     if entry.sample is None:
         # Without a sample, what was asked is all there is.
@@ -31,15 +32,15 @@ def show_rollout(entry: Entry, folder: Path, console: Console) -> None:
     for message in messages:
         _show_message(message, console)
     if entry.label is not None:
-        _print(console, "\nlabel", "bold")
-        _print(console, _indented(entry.label))
+        say(console, "\nlabel", "bold")
+        say_below(console, entry.label)
     for name, values in (("metadata", entry.metadata), ("metrics", _metrics(entry))):
         if values:
-            _print(console, f"\n{name}", "bold")
-            _print(console, _indented(json.dumps(values, ensure_ascii=False, indent=2)))
-    if files := list(_files(folder)):
-        _print(console, "\nfiles", "bold")
-        _print(console, _indented("\n".join(files)))
+            say(console, f"\n{name}", "bold")
+            say_below(console, json.dumps(values, ensure_ascii=False, indent=2))
+    if files := [str(path) for path in files_of(folder)]:
+        say(console, "\nfiles", "bold")
+        say_below(console, "\n".join(files))
 
 
 def _head(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -49,47 +50,28 @@ def _head(outcome: Outcome) -> Iterator[tuple[str, str]]:
         "bold",
     )
     good = outcome.status is OutcomeStatus.SUCCESS
-    reward = "" if outcome.reward is None else f", reward {outcome.reward:g}"
-    verdict = {True: ", passed", False: ", not passed", None: ""}[outcome.passed]
-    yield f"{outcome.status}{reward}{verdict}", "green" if good else "red"
-    if outcome.err_message:
-        kind = ", ".join(filter(None, (outcome.err_category, outcome.origin)))
-        yield f"{kind}: {outcome.err_message}", "red"
-    phases = ("queued", "workflow", "grading")
-    times = [(phase, getattr(outcome, f"{phase}_sec")) for phase in phases]
-    if told := [f"{phase} {seconds:.2f} s" for phase, seconds in times if seconds is not None]:
-        yield ", ".join(told), "dim"
+    yield verdict_of(outcome), "green" if good else "red"
+    if failure := failure_of(outcome):
+        yield failure, "red"
+    if work := work_of(outcome):
+        yield work, "dim"
 
 
 def _show_message(message: Message, console: Console) -> None:
     colour = _COLOURS.get(message.role, "magenta")
     of = f" {message.call_id}" if message.call_id else ""
-    _print(console, f"\n{message.role}{of}{' (error)' * message.failed}", f"bold {colour}")
+    say(console, f"\n{message.role}{of}{' (error)' * message.failed}", f"bold {colour}")
     if message.reasoning:
-        _print(console, _indented(message.reasoning), "dim italic")
+        say_below(console, "reasoning", "dim")
+        say_below(console, message.reasoning, "dim italic", depth=2)
     if message.text:
-        _print(console, _indented(message.text))
+        say_below(console, message.text)
     for call in message.calls:
         of = f" {call.id}" if call.id else ""
-        _print(console, f"  -> {call.name}{of} {call.arguments}", colour)
-    if message.usage:
-        _print(console, f"  {json.dumps(message.usage)}", "dim")
+        say_below(console, f"-> {call.name}{of} {call.arguments}", colour)
+    if usage := usage_of(message):
+        say_below(console, usage, "dim")
 
 
 def _metrics(entry: Entry) -> object:
     return (entry.sample or {}).get("metrics")
-
-
-def _files(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            yield str(path)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-def _print(console: Console, text: str, style: str | None = None) -> None:
-    shown = printable(text)
-    console.print(shown, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
