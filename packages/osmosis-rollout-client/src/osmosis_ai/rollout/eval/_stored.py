@@ -61,7 +61,7 @@ class StoredRun:
     @property
     def total(self) -> int:
         """How many attempts at rows it has, ended or not."""
-        return self.manifest["total"]
+        return int(self.manifest["total"])
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcomes that the run has so far, by row and attempt.
