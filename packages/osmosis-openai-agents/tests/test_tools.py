@@ -343,7 +343,7 @@ async def test_a_tool_that_raises(policy: ScriptedPolicy, rollout: RolloutContex
 
 
 async def test_an_agent_as_a_tool(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
-    """It calls the same policy, but what it says is between it and its caller."""
+    """It calls the same policy, but what graders read has only what it tells its caller."""
     policy.add(
         reply(tool_calls=[ToolCall("ask_helper", {"input": "2+2?"})]),
         "I think 4.",
@@ -357,8 +357,7 @@ async def test_an_agent_as_a_tool(policy: ScriptedPolicy, rollout: RolloutContex
     assert policy.requests[1].messages == [{"role": "system", "content": "Help."}, *QUESTION]
     assert policy.requests[2].messages[-1]["content"] == "I think 4."
     assert shapes(sample) == ["user", "function_call", "function_call_output", "assistant"]
-    assert sample.trajectory_messages is not None
-    assert "Help." not in str(sample.trajectory_messages)
+    assert "Help." not in str(sample.messages)
 
 
 async def test_a_failure_inside_an_agent_as_a_tool(

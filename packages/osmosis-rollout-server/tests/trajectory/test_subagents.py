@@ -47,6 +47,22 @@ def test_a_subagent_is_embedded_and_referred_to() -> None:
     assert second.agent.name == trajectory.agent.name
 
 
+def test_a_call_that_did_not_end_has_subagents_but_no_content() -> None:
+    """A rollout that was cut off inside a tool keeps what went on there, and no made-up result."""
+    cut = {"role": "tool", "tool_call_id": "x", "subagents": [run(USER)]}
+    trajectory = convert(USER, TURN, cut)
+    observation = trajectory.steps[1].observation
+    assert observation is not None
+    (result,) = observation.results
+    assert (result.source_call_id, result.content) == ("x", None)
+    assert result.subagent_trajectory_ref is not None
+    assert [message["role"] for message in convert_trajectory_to_messages(trajectory)] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
+
+
 def test_subagents_of_subagents() -> None:
     """Each is embedded in its caller's document; deeper ones than readers like stay data."""
     conversation = run(USER, {"role": "user", "content": [SOUND]})

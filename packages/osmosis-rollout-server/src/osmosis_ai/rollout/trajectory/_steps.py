@@ -60,7 +60,7 @@ class Transcript:
         self.has_audio = self.has_audio or content.has_audio
         role = fields.get("role")
         if role in _RESULT_ROLES:
-            self._add_result(fields, content, _conversations(message))
+            self._add_result(fields, content, cast("Mapping[Any, Any]", message))
         elif role == "assistant":
             self._add_turn(fields, content, from_prompt=from_prompt)
         else:
@@ -91,15 +91,16 @@ class Transcript:
             self.agent_steps.append(step)
         self._turn = step
 
-    def _add_result(
-        self, fields: JsonObject, content: Content, runs: list[Mapping[str, Any]]
-    ) -> None:
+    def _add_result(self, fields: JsonObject, content: Content, message: Mapping[Any, Any]) -> None:
+        runs = _conversations(message)
         if runs:
             del fields["subagents"]
         original_role = {"original_role": fields["role"]}
         result = _result(fields, content, self._calls)
         if runs:
             self.delegations.append((result, runs))
+            if "content" not in message:
+                del result["content"]  # the call was not over when the rollout was
         if self._calls is None:
             observation = {"results": [result]}
             step = {"step_id": self._next_id, "source": "system", "message": ""}
@@ -108,9 +109,9 @@ class Transcript:
             self._turn.setdefault("observation", {"results": []})["results"].append(result)
 
 
-def _conversations(message: object) -> list[Mapping[str, Any]]:
+def _conversations(message: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
     """Return the conversations of the agents behind a tool's result, if it has any of that form."""
-    given: object = cast("Any", message).get("subagents")
+    given: object = message.get("subagents")
     runs = cast("list[Any]", given) if isinstance(given, list) else []
     return runs if all(map(_is_conversation, runs)) else []
 

@@ -2,8 +2,9 @@
 
 An integration that knows them puts them on the message with the tool's result, under `subagents`: a
 list of objects with the `messages` of one conversation each and, where it is known, the
-`agent_name`. Agents that took turns in one conversation stay in it; their messages have an
-`agent_name` of their own, which goes to the steps' `extra`.
+`agent_name`. A call that had not come to an end has such a message without `content`. Agents that
+took turns in one conversation stay in it; their messages have an `agent_name` of their own, which
+goes to the steps' `extra`.
 
 Format: https://www.harborframework.com/docs/agents/trajectory-format
 """

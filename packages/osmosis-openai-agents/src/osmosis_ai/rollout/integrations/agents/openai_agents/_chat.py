@@ -21,7 +21,7 @@ def to_chat(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
     return [
         message
         for part in group(items, turns)
-        for message in ([part.message] if isinstance(part, Turn) else foreign(part, turns))
+        for message in ([part.message] if isinstance(part, Turn) else _foreign(part, turns))
     ]
 
 
@@ -38,22 +38,28 @@ def group(items: Sequence[Item], turns: Turns) -> list[Turn | list[Item]]:
     return parts
 
 
-def foreign(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
+def sourced(items: Sequence[Item], turns: Turns) -> Iterator[tuple[Item | None, MessageDict]]:
     """Translate items that are not a turn of the policy.
+
+    Yields:
+        The messages, each with the one item that it was made of where there is just one.
 
     Raises:
         agents.UserError: an item has no chat-completions form.
     """
-    messages: list[MessageDict] = []
     waiting: list[Item] = []
     for item in items:
         if _is_part_of_assistant_turn(item):
             waiting.append(item)
             continue
-        messages += _assistant_turns(waiting, turns)
+        yield from ((None, message) for message in _assistant_turns(waiting, turns))
         waiting = []
-        messages.append(_message(item, turns))
-    return [*messages, *_assistant_turns(waiting, turns)]
+        yield item, _message(item, turns)
+    yield from ((None, message) for message in _assistant_turns(waiting, turns))
+
+
+def _foreign(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
+    return [message for _, message in sourced(items, turns)]
 
 
 def _is_part_of_assistant_turn(item: Item) -> bool:

@@ -16,6 +16,10 @@ from agents.tool import Tool
 
 from osmosis_ai.rollout import MessageDict, RolloutContext, get_rollout_context
 from osmosis_ai.rollout.integrations.agents.openai_agents._chat import to_chat
+from osmosis_ai.rollout.integrations.agents.openai_agents._delegations import (
+    follow,
+    running_call,
+)
 from osmosis_ai.rollout.integrations.agents.openai_agents._record import Record
 from osmosis_ai.rollout.integrations.agents.openai_agents._sdk import (
     chat_response_format,
@@ -24,7 +28,7 @@ from osmosis_ai.rollout.integrations.agents.openai_agents._sdk import (
 from osmosis_ai.rollout.integrations.agents.openai_agents._session import SessionSampleSource
 from osmosis_ai.rollout.integrations.agents.openai_agents._settings import request_params
 from osmosis_ai.rollout.integrations.agents.openai_agents._stream import reply_events
-from osmosis_ai.rollout.integrations.agents.openai_agents._tracing import policy_span
+from osmosis_ai.rollout.integrations.agents.openai_agents._tracing import agent_name, policy_span
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn
 from osmosis_ai.rollout.integrations.agents.openai_agents._usage import run_usage
 from osmosis_ai.rollout.policy import PolicyClient, PolicyReply
@@ -127,14 +131,18 @@ class BoundModel(Model):
     ) -> AsyncGenerator["_Ask"]:
         source = self._source()
         _refuse_server_state(server_state)
-        request = Request(system_instructions, chat_tools(tools, handoffs))
-        messages = _messages(system_instructions, input, source.record)
+        follow(tools)
+        request = Request(system_instructions, chat_tools(tools, handoffs), agent_name())
+        items = _items(input)
+        messages = _messages(system_instructions, items, source.record)
         params = request_params(self._params, model_settings, has_tools=bool(request.tools))
         if response_format := chat_response_format(output_schema):
             params["response_format"] = response_format
         with (
             policy_span(tracing, messages, params) as tell,
-            source.record.call(await source.state(), request) as add,
+            source.record.call(
+                await source.state(), request, items, running_call(self._context)
+            ) as add,
         ):
 
             def take(reply: PolicyReply) -> Turn:
@@ -179,11 +187,14 @@ class _Ask:
     take: Callable[[PolicyReply], Turn]
 
 
-def _messages(
-    instructions: str | None, input: str | list[TResponseInputItem], record: Record
-) -> list[MessageDict]:
-    items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-    conversation = to_chat(cast("Sequence[Item]", items), record.turns)
+def _items(input: str | list[TResponseInputItem]) -> Sequence[Item]:
+    if isinstance(input, str):
+        return [{"role": "user", "content": input}]
+    return cast("Sequence[Item]", input)
+
+
+def _messages(instructions: str | None, items: Sequence[Item], record: Record) -> list[MessageDict]:
+    conversation = to_chat(items, record.turns)
     if instructions:
         return [{"role": "system", "content": instructions}, *conversation]
     return conversation

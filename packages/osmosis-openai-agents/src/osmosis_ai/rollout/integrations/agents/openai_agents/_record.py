@@ -1,13 +1,13 @@
 """What a rollout's session does not know about its conversation."""
 
-import copy
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from osmosis_ai.rollout import MessageDict
-from osmosis_ai.rollout.integrations.agents.openai_agents._chat import foreign, group
+from osmosis_ai.rollout.integrations.agents.openai_agents._archive import Archive
+from osmosis_ai.rollout.integrations.agents.openai_agents._delegations import Delegations
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn, Turns
 from osmosis_ai.rollout.policy import PolicyError, PolicyReply
 
@@ -42,16 +42,21 @@ class Record:
         self.turns: Turns = Turns()
         self._first: Request | None = None
         self._outage: PolicyError | None = None
+        self._delegations = Delegations()
         # By the number of items that the session held.
         self._calls: dict[int, _Call] = {}
 
     @contextmanager
-    def call(self, state: State, request: Request) -> Generator[Callable[[PolicyReply], Turn]]:
+    def call(
+        self, state: State, request: Request, items: Sequence[Item], tool_call: str | None
+    ) -> Generator[Callable[[PolicyReply], Turn]]:
         """Follow one call to the policy; what the block gets takes the reply.
 
         Args:
             state: What the session holds.
             request: What the policy is asked with.
+            items: The conversation that it is asked to go on with.
+            tool_call: The call of a tool that it is made in, if that is known.
 
         Raises:
             PolicyError: the endpoint failed inside a tool of the last turn.
@@ -69,10 +74,12 @@ class Record:
         def take(reply: PolicyReply) -> Turn:
             call.turn = self.turns.add(reply, request)
             self._outage = None
+            note(call.turn)
             return call.turn
 
         try:
-            yield take
+            with self._delegations.ask(tool_call, request, items) as note:
+                yield take
         except PolicyError as error:
             # The framework would tell the policy about its own outage, and go on.
             if is_in_tool and error.is_endpoint_failure:
@@ -116,28 +123,12 @@ class Record:
         return whole
 
     def archive(self, items: Sequence[Item]) -> list[MessageDict]:
-        """Return a conversation in the form that is kept, instructions and tools included.
+        """Return the conversation in the form that is kept, those inside its tools included.
 
         Raises:
             agents.UserError: an item has no chat-completions form.
         """
-        parts = group(items, self.turns)
-        requests = [part.request for part in parts if isinstance(part, Turn)]
-        first = next(iter(requests), self._first)
-        instructions = first.instructions if first else None
-        messages = _system(instructions)
-        for part in parts:
-            if not isinstance(part, Turn):
-                messages += copy.deepcopy(foreign(part, self.turns))
-                continue
-            if part.request.instructions != instructions:
-                instructions = part.request.instructions
-                messages += _system(instructions)
-            messages.append(copy.deepcopy(part.archived))
-        tools = _all_tools(requests or ([first] if first else []))
-        if tools and messages:
-            messages[0]["tool_definitions"] = tools
-        return messages
+        return Archive(self.turns, self._delegations.runs).write(items, self._first)
 
 
 def _waits_for_an_answer(last: Item | None) -> bool:
@@ -146,15 +137,3 @@ def _waits_for_an_answer(last: Item | None) -> bool:
         and last.get("type") in _UNANSWERED_TYPES
         and last.get("role") != "assistant"
     )
-
-
-def _system(instructions: str | None) -> list[MessageDict]:
-    return [{"role": "system", "content": instructions}] if instructions else []
-
-
-def _all_tools(requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """Return the tools that any agent of the conversation had, each once."""
-    tools: dict[str, dict[str, Any]] = {}
-    for tool in (tool for request in requests for tool in request.tools):
-        tools.setdefault(tool["function"]["name"], tool)
-    return copy.deepcopy([*tools.values()])

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from agents.models.interface import ModelTracing
-from agents.tracing import SpanError, generation_span
+from agents.tracing import AgentSpanData, SpanError, generation_span, get_current_span
 from agents.tracing.processors import BackendSpanExporter, default_exporter, default_processor
 
 from osmosis_ai.rollout import MessageDict, get_rollout_context
@@ -40,6 +40,13 @@ def policy_span(
             details = {"error": str(error)} if tracing.include_data() else None
             span.set_error(SpanError(message="The policy gave no reply", data=details))
             raise
+
+
+def agent_name() -> str | None:
+    """Return the name of the agent that the code works for; its span tells, also of no trace."""
+    data: object = getattr(get_current_span(), "span_data", None)
+    name: object = data.name if isinstance(data, AgentSpanData) else getattr(data, "agent_name", "")
+    return name if isinstance(name, str) and name else None
 
 
 @cache

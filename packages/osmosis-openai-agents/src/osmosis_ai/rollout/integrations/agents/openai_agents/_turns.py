@@ -27,10 +27,12 @@ class Request:
     Attributes:
         instructions: The agent's instructions.
         tools: The agent's tools and handoffs, in chat-completions form.
+        agent_name: The agent's name, as far as the framework tells it.
     """
 
     instructions: str | None
     tools: list[dict[str, Any]]
+    agent_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +117,12 @@ class Turns:
             call_id = f"{original}_{count}"
         self._original_ids[call_id] = original
         return call_id
+
+
+def says_the_same(one: Item, other: Item) -> bool:
+    """Tell whether two items are the same, whatever became of their ids on the way."""
+    mark = _mark(one)
+    return mark == _mark(other) and (bool(mark) or one == other)
 
 
 def _archived(reply: PolicyReply) -> MessageDict:
