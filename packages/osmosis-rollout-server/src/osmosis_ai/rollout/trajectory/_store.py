@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from osmosis_ai.rollout.artifacts import RolloutFolder, Writer, artifact_root_from_env
 from osmosis_ai.rollout.threads import off_loop
+from osmosis_ai.rollout.trajectory._check import RefusedDocumentError, check_document
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
 from osmosis_ai.rollout.trajectory._encode import encode, encode_small, write_compressed
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean
-from osmosis_ai.rollout.trajectory._models import Step, Trajectory
-from osmosis_ai.rollout.trajectory._numbers import Numbers
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport
 from osmosis_ai.rollout.types import ExecutionResult, RolloutSample, check_path_segment
 
@@ -24,9 +21,6 @@ DIAGNOSTICS_FILE: Final = "diagnostics.json"
 COMPRESSED_FILE: Final = "trajectory.json.gz"
 
 COMPRESSION_VARIABLE: Final = "_OSMOSIS_ROLLOUT_TRAJECTORY_COMPRESSION"
-
-# What every step has; with a text for a message nothing in them can be wrong.
-_TEXT_STEP: Final = ("step_id", "source", "message")
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +150,7 @@ def _build_and_write(
     document = build_document(sample, facts, files, trust=trust)
     if document is None:
         return
-    _check(document)
+    check_document(document)
     for path, data in files.items():
         folder.replace(path, data)
     name, content = _file_of(document)
@@ -181,40 +175,8 @@ def _compression_from_env() -> bool:
     return chosen == "gzip"
 
 
-def _check(document: JsonObject) -> None:
-    """Refuse a document that strict readers would not take, before it replaces an earlier one.
-
-    Models of a whole document would be a second copy of it in memory, for nothing; the steps are
-    therefore checked one by one.
-    """
-    steps, subagents = document["steps"], document.get("subagent_trajectories", ())
-    for step in steps:
-        if not _is_text_alone(step):
-            Step.model_validate(_without_numbers(step))
-    for subagent in subagents:
-        _check(subagent)
-    head = {**document, "steps": [_without_numbers(steps[0])], "subagent_trajectories": None}
-    Trajectory.model_validate(head)
-
-
-def _is_text_alone(step: JsonObject) -> bool:
-    return len(step) == len(_TEXT_STEP) and isinstance(step["message"], str)
-
-
-def _without_numbers(step: JsonObject) -> JsonObject:
-    # They are proved by writing them, and a large document is little else.
-    if "metrics" not in step:
-        return step
-    metrics = step["metrics"]
-    return {**step, "metrics": {k: v for k, v in metrics.items() if not isinstance(v, Numbers)}}
-
-
 def _warn(rollout_id: str, what: str, error: BaseException) -> None:
     # An error's own text may quote what it failed on, except for these two.
-    reason = type(error).__name__
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False)[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    elif isinstance(error, OSError):
-        reason = str(error)
+    is_plain = isinstance(error, OSError | RefusedDocumentError)
+    reason = str(error) if is_plain else type(error).__name__
     _log.warning("The %s of rollout %s was not saved (%s).", what, rollout_id, reason)
