@@ -122,7 +122,10 @@ def serve_rollouts(framework: str) -> None:
 
     import uvicorn
 
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    # By its protocol's number, or else asyncio would leave Nagle's algorithm on.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
     config = uvicorn.Config(FRAMEWORKS[framework][0](), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
 
