@@ -144,7 +144,10 @@ def serve(name: str, gated: bool) -> None:
 
     async def main() -> None:
         gate = asyncio.Event() if gated else None
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        # By its protocol's number, or else asyncio would leave Nagle's algorithm on.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
         app = APPS[name](gate)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="auto")
         server = uvicorn.Server(config)

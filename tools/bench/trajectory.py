@@ -151,7 +151,10 @@ def serve(case: str) -> None:
     app = create_rollout_server(
         backend=LocalBackend(workflow=Returning, grader=Noting), configure_logging=False
     )
-    listener = socket.create_server(("127.0.0.1", 0))
+    # By its protocol's number, or else asyncio would leave Nagle's algorithm on.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
 
     def report() -> None:

@@ -90,7 +90,8 @@ def _serve_script(path: str, wrap: Callable[[Any], Any] | None) -> None:
     app = wrap(_app_caught_in_script(path)) if wrap else _app_of_script(path)
     if app is not None:
         _check_app(app, f"app in {os.path.basename(path)}")
-        bound = socket.socket()
+        # By its protocol's number, or else asyncio would delay every answer of a quiet connection.
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.bind(("127.0.0.1", int(os.environ["_OSMOSIS_ROLLOUT_PORT"])))
         _serve(app, bound)
 
