@@ -193,7 +193,13 @@ def child(*arguments: str, root: str = "") -> Iterator[Child]:
         process.stdin.close()
 
 
-# The client. It is made by hand, so that it leaves the machine to the servers.
+# The client. It is made by hand, so that it leaves the machine to the servers, and sends what httpx
+# sends.
+
+HEADERS: Final = (
+    "host: 127.0.0.1:8000\r\naccept: */*\r\naccept-encoding: gzip, deflate\r\n"
+    "connection: keep-alive\r\nuser-agent: python-httpx/0.28.1\r\n"
+)
 
 
 class Connection:
@@ -210,7 +216,7 @@ class Connection:
 
     async def ask(self, method: str, path: str, body: bytes = b"", lease: str = "") -> Any:
         """Make one exchange and return the answer's JSON; anything but a 2xx ends the run."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{HEADERS}"
         if lease:
             head += f"{LEASE_HEADER}: {lease}\r\n"
         if body:

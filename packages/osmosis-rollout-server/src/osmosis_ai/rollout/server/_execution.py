@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Coroutine, Iterable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -14,7 +14,6 @@ from osmosis_ai.rollout.backend.errors import error_message
 from osmosis_ai.rollout.backend.validation import why_not_graded
 from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.server._archive import Archive, Record, archived_result
-from osmosis_ai.rollout.server._later import Later
 from osmosis_ai.rollout.server._registry import Rollout
 from osmosis_ai.rollout.server._watch import current_rollout
 from osmosis_ai.rollout.server._wire import FinalView, final_view
@@ -53,7 +52,6 @@ class Executor:
     def __init__(self, backend: ExecutionBackend, archive: Archive) -> None:
         self._backend = backend
         self._archive = archive
-        self._patience = Later(ARCHIVE_PATIENCE_SEC)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -118,25 +116,14 @@ class Executor:
         record = self._archive.open(rollout.id, request)
         rollout.record = None if rollout.settled else record
         outcome = await self._execute(rollout, request)
-        saving = partial(_save, record, rollout, outcome)
+        saving = _save(record, rollout, outcome)
         if rollout.settled:
             if outcome.result.status is not RolloutStatus.CANCELLED:
                 _log.warning("Rollout %s: dropped a result that came after its end.", rollout.id)
-            await saving()
+            await saving
         else:
             rollout.settled = True
-            await self._publish(rollout, outcome, saving)
-
-    async def _publish(
-        self, rollout: Rollout, outcome: ExecutionOutcome, saving: Callable[[], Awaitable[None]]
-    ) -> None:
-        final = await _view(rollout.id, outcome)
-        patience = self._patience.call(partial(rollout.publish, final))
-        try:
-            await saving()
-        finally:
-            patience.cancel()
-            rollout.publish(final)
+            await _publish_saved(rollout, outcome, saving)
 
     async def _execute(self, rollout: Rollout, request: RolloutInitRequest) -> ExecutionOutcome:
         key = request.llm_api_key or request.controller_api_key or None
@@ -163,6 +150,17 @@ class Executor:
                 self._loop.call_soon_threadsafe(rollout.advance, status, workflow)
 
         return report
+
+
+async def _publish_saved(
+    rollout: Rollout, outcome: ExecutionOutcome, saving: Coroutine[Any, Any, None]
+) -> None:
+    saved = asyncio.create_task(saving)
+    try:
+        await asyncio.wait({saved}, timeout=ARCHIVE_PATIENCE_SEC)
+    finally:
+        rollout.publish(await _view(rollout.id, outcome))
+    await saved
 
 
 async def _save(record: Record, rollout: Rollout, outcome: ExecutionOutcome) -> None:
