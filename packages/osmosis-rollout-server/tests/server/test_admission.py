@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osmosis_ai.rollout import ExecutionOutcome, ExecutionRequest, get_rollout_context
-from osmosis_ai.rollout.server import create_rollout_server
+from osmosis_ai.rollout.server import _bodies, create_rollout_server
 from osmosis_ai.rollout.server._bodies import parse_body
 from osmosis_ai.rollout.server._refusals import Refusal
 from osmosis_ai.rollout.types import RolloutInitRequest
@@ -239,6 +239,29 @@ async def test_b30_a_body_over_the_limit_is_413(path: str) -> None:
             assert answer.status_code == 413
             assert answer.json()["detail"][0]["loc"] == ["body"]
         assert (await client.post("r-1")).status_code == 202
+
+
+async def test_a_body_may_come_slowly_but_not_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses count, not the whole: a slow body is accepted, one that stops is a 408."""
+    monkeypatch.setattr(_bodies, "STALL_SEC", 2.0)
+    content = json.dumps({**BODY, "rollout_id": "r-1"}).encode()
+
+    async def slowly() -> AsyncGenerator[bytes]:
+        for start in range(0, len(content), len(content) // 10):
+            yield content[start : start + len(content) // 10]
+            await asyncio.sleep(0.3)
+
+    async with serving(create_rollout_server(backend=HeldBackend())) as client:
+        slow = await client.http.post("/rollout", content=slowly())
+        host, port = client.http.base_url.host, client.http.base_url.port
+        reader, writer = await asyncio.open_connection(host, port)
+        head = f"POST /rollout HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
+        writer.write(head.encode() + content[:-1])
+        answer = (await reader.readuntil(b"}]}")).decode()
+        writer.close()
+    assert slow.status_code == 202
+    assert answer.startswith("HTTP/1.1 408 ")
+    assert "body_stalled" in answer
 
 
 async def test_b30_a_large_body_under_the_limit_is_accepted() -> None:

@@ -1,5 +1,6 @@
 """Request bodies: read up to a limit, parsed strictly."""
 
+import asyncio
 import json
 import re
 
@@ -15,6 +16,9 @@ MAX_NESTING = 250
 # orjson gives integers beyond 64 bits back as floats.
 _LONG_INTEGER = re.compile(rb"\d{19}")
 
+# A peer may send as slowly as it likes, but one that stops would keep what it has sent for ever.
+STALL_SEC = 60.0
+
 # A peer that sends more than this many times the limit is cut off; up to there it gets its 413.
 _PATIENCE = 4
 
@@ -23,25 +27,38 @@ async def read_body(request: Request, limit: int) -> bytes:
     """Return the request's body.
 
     Raises:
-        Refusal: 413, it is larger than `limit` bytes.
+        Refusal: 413, it is larger than `limit` bytes; 408, nothing of it came for a minute.
         starlette.requests.ClientDisconnect: the peer left while sending.
     """
+    try:
+        body = await _receive(request, limit)
+    except TimeoutError:
+        msg = f"nothing more of the body came within {STALL_SEC:g} s: send the request again"
+        raise refuse(408, ("body",), msg, "body_stalled") from None
+    if body is None:
+        msg = f"the body is larger than {limit} bytes"
+        raise refuse(413, ("body",), msg, "body_too_large")
+    return body
+
+
+async def _receive(request: Request, limit: int) -> bytes | None:
+    """Return the request's body, or None when it is larger than `limit` bytes."""
+    now = asyncio.get_running_loop().time
     chunks: list[bytes] = []
     size = 0
     # An oversized body is read on and thrown away: a connection that is closed with unread data
     # in it is reset, and the peer would never see the answer.
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-        if size > limit * _PATIENCE:
-            break
-    if size > limit:
-        msg = f"the body is larger than {limit} bytes"
-        raise refuse(413, ("body",), msg, "body_too_large")
-    return b"".join(chunks)
+    async with asyncio.timeout(STALL_SEC) as stall:
+        async for chunk in request.stream():
+            stall.reschedule(now() + STALL_SEC)
+            size += len(chunk)
+            if size <= limit:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+            if size > limit * _PATIENCE:
+                break
+    return b"".join(chunks) if size <= limit else None
 
 
 def parse_body[T: BaseModel](model: type[T], body: bytes) -> T:

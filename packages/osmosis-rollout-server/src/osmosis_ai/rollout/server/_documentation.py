@@ -37,6 +37,7 @@ _REFUSALS = {
     401: "The server has an API key, and the request does not show it.",
     403: "The lease token is another rollout's.",
     404: "No rollout of this id is known.",
+    408: "The client stopped while it sent the body.",
     409: "The id is taken.",
     413: "The body is too large.",
     422: "The request cannot be read or makes no sense.",
@@ -96,10 +97,12 @@ def add_routes(app: FastAPI, routes: Routes) -> None:
     lease = _header(POLLING_LEASE_HEADER, required=True)
     rollout_id = {"name": "rollout_id", "in": "path", "required": True, "schema": _SEGMENT}
     one = "/rollout/{rollout_id:rollout_id}"
-    accepted = _Answer(RolloutInitResponse, status=202, refusals=(400, 409, 413, 422, 429, 503))
+    accepted = _Answer(
+        RolloutInitResponse, status=202, refusals=(400, 408, 409, 413, 422, 429, 503)
+    )
     result = _Answer(RolloutResult, refusals=(403, 404, 422))
     status = _Answer(RolloutStatusResponse, refusals=(422,))
-    cancelled = _Answer(CancelRolloutsResponse, refusals=(400, 413, 422))
+    cancelled = _Answer(CancelRolloutsResponse, refusals=(400, 408, 413, 422))
     create, cancel = {"parameters": [key], **_body(_init_schema())}, _body(_cancel_schema())
     _add(app, "POST", "/rollout", routes.create_rollout, accepted, create)
     _add(app, "POST", "/rollout/cancel", routes.cancel_rollouts, cancelled, cancel)
