@@ -113,7 +113,26 @@ def test_the_server_is_killed_in_the_middle(
         "skipped",
     )
     assert run.metrics["stopped"] == "the server process ended by SIGKILL"
+    assert run.metrics["failures_by_origin"] == {"infrastructure": 2}
+    assert {result["reward"] for result in run.results} == {1.0, None}
     assert "about to be killed" in run.stderr
+
+
+def test_counts_that_do_not_add_up_are_loud(run_eval: Any, dataset: Callable[..., Path]) -> None:
+    """A dataset that loses rows while it is run leaves no numbers behind."""
+    # Longer than what is read ahead.
+    data = dataset(*({"long": "x" * 200_000} for _ in range(20)))
+    kept = 3 * (data.stat().st_size + 1) // 20
+
+    def respond(request: Any) -> str:
+        os.truncate(data, kept)
+        return "4"
+
+    with ScriptedPolicy(respond=respond) as policy:
+        run = run_eval(data, APP, "--chat-url", policy.url, "--max-in-flight", "1")
+    assert run.status == 1
+    assert "3 of 20 rollouts were accounted for: the counts do not add up" in run.stderr
+    assert not (run.output / "metrics.json").exists()
 
 
 def interrupted(

@@ -99,3 +99,14 @@ def test_distributions() -> None:
     assert [numbers[name] for name in names] == [50, 0, 5, 25, 50, 75, 95, 100]
     assert distribution([2.0]) == dict.fromkeys(numbers, 2.0) | {"std": 0.0}
     assert distribution([]) is None
+
+
+def test_intervals_agree_with_a_bootstrap_of_rows() -> None:
+    """pass@2 of 40 rows, against rows drawn one by one, as textbooks do it."""
+    draw = random.Random(3)
+    rows = [(4, sum(draw.random() < 0.35 for _ in range(4))) for _ in range(40)]
+    values = [pass_at_k(*row, 2) for row in rows]
+    means = sorted(sum(draw.choices(values, k=40)) / 40 for _ in range(20_000))
+    low, high = interval(values, mean_of) or (0.0, 0.0)
+    assert low == pytest.approx(means[500], abs=0.015)
+    assert high == pytest.approx(means[19_500], abs=0.015)
