@@ -173,6 +173,19 @@ def test_a_page_may_be_moved_with_its_run(
     assert "4 of 4 rollouts have ended: 2 success, 2 failure" in page.text
 
 
+def test_a_page_has_room_for_so_much(
+    run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy
+) -> None:
+    """What comes after 50 million characters of transcripts is named with its command."""
+    data = dataset({}, *({"long": "x" * 13_000_000} for _ in range(4)))
+    run = run_eval(data, APP, "--chat-url", policy.url, "--max-in-flight", "1")
+    page = (run.output / "report.html").read_text()
+    last = run.results[-1]["rollout_id"]
+    assert page.count("This page has no room for it") == 1
+    assert f"osmosis-rollout show {last} --run {run.output}" in page
+    assert len(page) < 50_000_000
+
+
 def test_the_page_of_a_run_in_which_nothing_has_ended(
     run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy
 ) -> None:

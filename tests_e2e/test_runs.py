@@ -147,6 +147,25 @@ def test_a_second_interrupt_leaves_at_once(
     assert len(acknowledged(run_eval.output)) == 1
 
 
+def test_a_run_is_known_by_its_name(
+    dataset: Callable[..., Path], policy: ScriptedPolicy, tmp_path: Path
+) -> None:
+    """The same command goes on with it, the other commands find it, and no name leads elsewhere."""
+    command = ("eval", dataset({}), APP, "--chat-url", policy.url, "--name")
+    for words in ("1/1 done", "resumed: 1 of 1"):
+        done = run_command(tmp_path, *command, "first")
+        assert done.returncode == 0, done.stderr
+        assert words in done.stderr
+    assert len(policy.requests) == 1
+    assert (tmp_path / "osmosis-runs" / "first" / "results.jsonl").is_file()
+    assert "row 0, attempt 1" in run_command(tmp_path, "show", "0").stdout
+    assert "report.html" in run_command(tmp_path, "report", "first").stdout
+    for arguments in (["../first"], ["first", "--output", "other"]):
+        refused = run_command(tmp_path, *command, *arguments)
+        assert refused.returncode == 2
+        assert "name" in refused.stderr
+
+
 def test_two_processes_never_write_one_run(
     run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy
 ) -> None:
@@ -457,7 +476,19 @@ def test_show_export_and_report(
     first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert first["messages"][-1]["content"] == second["messages"][-1]["content"] == HOSTILE
     parquet: Any = pytest.importorskip("pyarrow.parquet")
-    assert parquet.read_table(tmp_path / "out.parquet").to_pylist() == [first, second]
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.to_pylist() == [first, second]
+    types = {field.name: str(field.type) for field in table.schema}
+    messages = types.pop("messages")
+    assert types.pop("prompt") == messages
+    assert set(types.items()) >= {("row", "int64"), ("reward", "double"), ("passed", "bool")}
+    function = "struct<name: string, arguments: string>"
+    for column in (
+        "role: string, content: string, reasoning_content: string",
+        f"tool_calls: list<element: struct<id: string, type: string, function: {function}>>",
+        "tool_call_id: string",
+    ):
+        assert column in messages
     refused = run_command(tmp_path, "export", "run", "out.txt")
     assert refused.returncode == 2
     assert run_command(tmp_path, "show", "7", "--run", "run").returncode == 2

@@ -6,10 +6,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from osmosis_ai.rollout.eval._console import printable
-from osmosis_ai.rollout.eval._files import RunFiles
 from osmosis_ai.rollout.eval._journal import Entry
 from osmosis_ai.rollout.eval._messages import Message, read_messages
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
+from osmosis_ai.rollout.eval._stored import StoredRun
 from osmosis_ai.rollout.eval._wording import failure_of, files_of, usage_of, verdict_of, work_of
 
 
@@ -26,7 +26,7 @@ def coloured(outcome: Outcome, words: str) -> str:
     return f'<span class="{style}">{text(words)}</span>'
 
 
-def transcript(entry: Entry, files: RunFiles) -> str:
+def transcript(entry: Entry, run: StoredRun) -> str:
     """Return a rollout as an element that opens; links to it lead to its id."""
     outcome = entry.outcome
     sample = entry.sample or {"messages": entry.prompt, "metrics": None}
@@ -36,17 +36,27 @@ def transcript(entry: Entry, files: RunFiles) -> str:
         _titled("label", entry.label or ""),
         _titled("metadata", _json(entry.metadata)),
         _titled("metrics", _json(sample["metrics"])),
-        _links(files.path, files.rollouts / outcome.rollout_id),
+        _links(run.files.path, run.files.rollouts / outcome.rollout_id),
     ]
     if failure := failure_of(outcome):
         parts.insert(0, f'<div class="bad">{_pre(failure)}</div>')
+    return _opening(outcome, "".join(parts))
+
+
+def reference(entry: Entry, run: StoredRun) -> str:
+    """Return what stands for a transcript that a page has no room for."""
+    command = f"osmosis-rollout show {entry.outcome.rollout_id} --run {run.files.path}"
+    return _opening(entry.outcome, _quiet(f"This page has no room for it: {command}"))
+
+
+def _opening(outcome: Outcome, content: str) -> str:
     model = f", {text(outcome.model)}" if outcome.model else ""
     return (
         f"<details><summary>row {outcome.row}, attempt {outcome.attempt}{model}: "
         f"{coloured(outcome, verdict_of(outcome))} "
         f'<span class="quiet">{text(outcome.rollout_id)}</span></summary>'
         # A link to what is inside opens it.
-        f'<div id="{text(outcome.rollout_id)}">{"".join(parts)}</div></details>'
+        f'<div id="{text(outcome.rollout_id)}">{content}</div></details>'
     )
 
 

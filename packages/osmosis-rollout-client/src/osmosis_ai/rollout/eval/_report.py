@@ -12,8 +12,11 @@ from osmosis_ai.rollout.eval._files import replace_file
 from osmosis_ai.rollout.eval._histogram import histogram
 from osmosis_ai.rollout.eval._metrics import COUNTS, PHASES, Group, Tally
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
-from osmosis_ai.rollout.eval._page_transcript import coloured, text, transcript
+from osmosis_ai.rollout.eval._page_transcript import coloured, reference, text, transcript
 from osmosis_ai.rollout.eval._stored import StoredRun
+
+# More than that, and browsers take their time.
+_TRANSCRIPTS_CHARS = 50_000_000
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>$title</title>
@@ -91,8 +94,11 @@ def _lines(run: StoredRun) -> Iterator[str]:
         yield _rollout(outcome, with_model=bool(tally.by_model))
     yield "</tbody></table>"
     yield "<h2>Transcripts</h2>"
+    room = _TRANSCRIPTS_CHARS
     for entry in run.entries():
-        yield transcript(entry, run.files)
+        shown = transcript(entry, run)
+        room -= len(shown)
+        yield shown if room > 0 else reference(entry, run)
     yield "</body></html>"
 
 
