@@ -48,7 +48,7 @@ def on_a_terminal(line: list[str], folder: Path, **environment: str) -> str:
     return screen.decode()
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_terminal_has_a_bar_a_table_and_a_histogram(
     run_eval: Any, dataset: Callable[..., Path], columns: int
 ) -> None:

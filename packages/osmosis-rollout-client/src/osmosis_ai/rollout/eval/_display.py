@@ -93,9 +93,10 @@ def _show_rewards(rewards: Sequence[float], console: Console) -> None:
     if len(bars) < 2:
         return
     width = max(len(bar.label) for bar in bars)
+    cells = max(1, min(_BAR_CELLS, console.width - width - len(f"    {highest} ")))
     say(console, "rewards")
     for bar in bars:
-        blocks = "\u2588" * max(round(_BAR_CELLS * bar.count / highest), bar.count > 0)
+        blocks = "\u2588" * max(round(cells * bar.count / highest), bar.count > 0)
         say(console, f"  {bar.label:>{width}}  {blocks} {bar.count}")
     say(console, "")
 

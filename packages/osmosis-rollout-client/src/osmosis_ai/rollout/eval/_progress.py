@@ -43,7 +43,7 @@ class ProgressDisplay(Listener):
         self._bar = _Bar(console)
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._bar.start()
         return self
 
@@ -53,7 +53,7 @@ class ProgressDisplay(Listener):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._bar.stop()
 
     @override
@@ -73,7 +73,7 @@ class ProgressDisplay(Listener):
         self._tokens += outcome.completion_tokens or 0
         if outcome.status in {OutcomeStatus.FAILURE, OutcomeStatus.CANCELLED}:
             self._show_failure(outcome)
-        if not self._console.is_terminal and self._reached_a_tenth():
+        if not self._console.is_interactive and self._reached_a_tenth():
             say(self._console, f"{self._done}/{self._total} done, {self._bar.summary}")
 
     @override
@@ -113,7 +113,7 @@ class ProgressDisplay(Listener):
         place = f"row {outcome.row} attempt {outcome.attempt}"
         say(self._console, f"{place}: {kind}: {reason}", by_word=True)
         if self._shown == _MAX_FAILURES_SHOWN:
-            say(self._console, "further ones are in the run's report only")
+            say(self._console, "further ones are in the run's report only", by_word=True)
 
 
 class _Bar(Progress):
