@@ -2,6 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,14 @@ class SampleSource(ABC):
         """Return the conversation as it stands now; it may be asked for after a failure too."""
 
 
+class RolloutEndedError(RuntimeError):
+    """The rollout was over before its call to the policy was: the call was ended, or refused.
+
+    Code that outlives its rollout meets it, in a thread or a task of its own. It is no
+    `PolicyError`, because the endpoint did not fail and trying again does not help.
+    """
+
+
 _active: ContextVar["RolloutContext | None"] = ContextVar("osmosis_rollout_context", default=None)
 
 
@@ -30,6 +40,9 @@ class RolloutContext:
     """The active rollout, for the code that runs inside it; use it as a context manager.
 
     Tasks and `asyncio.to_thread` inherit the context; a thread that was started otherwise has none.
+
+    Leaving the context ends the calls to its policy that are still under way, on any event loop of
+    any thread; code that goes on can make no more of them, unless the context is entered again.
 
     Attributes:
         chat_completions_url: Base URL of the policy's endpoint. When it is empty, the attributes
@@ -49,6 +62,10 @@ class RolloutContext:
     _entered: list[Token["RolloutContext | None"]] = field(
         default_factory=list[Token["RolloutContext | None"]], init=False, repr=False
     )
+    _has_ended: bool = field(default=False, init=False, repr=False)
+    _stops: set[Callable[[], None]] = field(
+        default_factory=set[Callable[[], None]], init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if self.chat_completions_url:
@@ -67,18 +84,9 @@ class RolloutContext:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for token in reversed(self._entered):
-            try:
-                _active.reset(token)
-            except ValueError:
-                continue  # of another task, which is inside this context as well
-            self._entered.remove(token)
-            return
-        # Left in another task than it was entered in. That task's copy still names this context
-        # if it was started inside, so restore the outer one there as well.
-        outer = self._entered.pop().old_value
-        if _active.get() is self:
-            _active.set(outer if isinstance(outer, RolloutContext) else None)
+        self._leave()
+        if not self._entered:
+            self._stop_calls()
 
     def set_sample_source(self, source: SampleSource) -> None:
         """Register what tells this rollout's conversation.
@@ -97,6 +105,58 @@ class RolloutContext:
     async def get_sample(self) -> RolloutSample | None:
         """Return the registered source's sample, or None when no source is registered."""
         return None if self.sample_source is None else await self.sample_source.get_sample()
+
+    def end(self) -> None:
+        """End the rollout's calls to its policy for good, also those of code that is still inside.
+
+        For backends, which know that a rollout is over before all of its code does.
+        """
+        self._has_ended = True
+        self._stop_calls()
+
+    @contextmanager
+    def policy_call(self, stop: Callable[[], None]) -> Generator[None]:
+        """Follow a call to the policy, which `stop` ends if the rollout is over first.
+
+        Args:
+            stop: Called from any thread, perhaps more than once; it must neither block nor raise.
+
+        Raises:
+            RolloutEndedError: the rollout is over.
+        """
+        # Noted first: an end that another thread brings about in between finds it.
+        self._stops.add(stop)
+        try:
+            if self._has_ended or not self._entered:
+                raise self.ended_error()
+            yield
+        finally:
+            self._stops.discard(stop)
+
+    def ended_error(self) -> RolloutEndedError:
+        """Return what a call to the policy raises when the rollout is over."""
+        return RolloutEndedError(
+            f"rollout {self.rollout_id!r} is over, and with it its calls to the policy: what run() "
+            "or grade() starts in threads and tasks has to end before they return"
+        )
+
+    def _stop_calls(self) -> None:
+        for stop in list(self._stops):
+            stop()
+
+    def _leave(self) -> None:
+        for token in reversed(self._entered):
+            try:
+                _active.reset(token)
+            except ValueError:
+                continue  # of another task, which is inside this context as well
+            self._entered.remove(token)
+            return
+        # Left in another task than it was entered in. That task's copy still names this context
+        # if it was started inside, so restore the outer one there as well.
+        outer = self._entered.pop().old_value
+        if _active.get() is self:
+            _active.set(outer if isinstance(outer, RolloutContext) else None)
 
 
 def get_rollout_context() -> RolloutContext | None:

@@ -3,7 +3,8 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -181,6 +182,19 @@ class Rollout:
             origin=RolloutErrorOrigin.DEADLINE,
             retryable=True,
         )
+
+
+@contextmanager
+def phase(context: RolloutContext) -> Generator[None]:
+    """Activate the context of workflow or grader, and end its calls to the policy in the end.
+
+    Whatever comes of the code that made them: some ignores its cancellation, some runs in threads.
+    """
+    try:
+        with context:
+            yield
+    finally:
+        context.end()
 
 
 def _derived_context(rollout_id: str) -> RolloutContext:

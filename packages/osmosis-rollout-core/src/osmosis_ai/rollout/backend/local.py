@@ -15,7 +15,7 @@ from osmosis_ai.rollout.agent_workflow import AgentWorkflow
 from osmosis_ai.rollout.artifacts import artifact_root_from_env
 from osmosis_ai.rollout.backend._provisioning import ArtifactDirs
 from osmosis_ai.rollout.backend._references import resolve_class, resolve_instance
-from osmosis_ai.rollout.backend._rollout import LoopState, Rollout
+from osmosis_ai.rollout.backend._rollout import LoopState, Rollout, phase
 from osmosis_ai.rollout.backend._slots import Slots
 from osmosis_ai.rollout.backend._supervision import Cut, Ending, Returned
 from osmosis_ai.rollout.backend.base import ExecutionBackend
@@ -285,7 +285,8 @@ class LocalBackend(ExecutionBackend):
             ending = await rollout.run(lambda: self._artifact_dirs.provide(rollout.request.id))
             if isinstance(ending, Returned):
                 rollout.artifacts_dir = ending.value
-                ending = await self._make_sample(rollout, left)
+                with phase(rollout.context):
+                    ending = await self._make_sample(rollout, left)
         if isinstance(ending, Returned):
             return ExecutionResult(status=RolloutStatus.SUCCESS, sample=ending.value)
         partial = await rollout.partial_sample()
@@ -308,16 +309,15 @@ class LocalBackend(ExecutionBackend):
 
     async def _call_workflow(self, rollout: Rollout) -> tuple[object, float]:
         request = rollout.request
-        with rollout.context:
-            config = copy.deepcopy(self._workflow_config)
-            workflow = self._workflow(config)
-            context = AgentWorkflowContext[Any](
-                prompt=deep_copy(request.prompt),
-                config=config,
-                metadata=rollout.metadata,
-                artifacts_dir=rollout.artifacts_dir,
-            )
-            return await workflow.run(context), rollout.age()
+        config = copy.deepcopy(self._workflow_config)
+        workflow = self._workflow(config)
+        context = AgentWorkflowContext[Any](
+            prompt=deep_copy(request.prompt),
+            config=config,
+            metadata=rollout.metadata,
+            artifacts_dir=rollout.artifacts_dir,
+        )
+        return await workflow.run(context), rollout.age()
 
     async def _grade(
         self, rollout: Rollout, sample: RolloutSample | None, grader: _GraderFactory
@@ -328,11 +328,13 @@ class LocalBackend(ExecutionBackend):
         # The wait for a grader's slot is the operator's doing and costs the grader nothing.
         if await slots.acquire(stop=rollout.stop):
             try:
-                ending = await rollout.run(
-                    lambda: self._call_grader(rollout, sample, grader),
-                    seconds=limit,
-                    turns=rollout.home.grader_turns,
-                )
+                # An agent that a grader builds must not meet the workflow's sample source.
+                with phase(replace(rollout.context, sample_source=None)):
+                    ending = await rollout.run(
+                        lambda: self._call_grader(rollout, sample, grader),
+                        seconds=limit,
+                        turns=rollout.home.grader_turns,
+                    )
             finally:
                 slots.release()
         if isinstance(ending, Returned):
@@ -342,33 +344,30 @@ class LocalBackend(ExecutionBackend):
     async def _call_grader(
         self, rollout: Rollout, sample: RolloutSample | None, grader: _GraderFactory
     ) -> RolloutSample:
-        # An agent that a grader builds must not meet the workflow's sample source.
-        with replace(rollout.context, sample_source=None):
-            context = GraderContext(
-                label=rollout.request.label,
-                sample=None if sample is None else sample.model_copy(),
-                metadata=rollout.metadata,
-                artifacts_dir=rollout.artifacts_dir,
-            )
-            returned = await grader(copy.deepcopy(self._grader_config)).grade(context)
-            return check_graded(context.sample, returned)
+        context = GraderContext(
+            label=rollout.request.label,
+            sample=None if sample is None else sample.model_copy(),
+            metadata=rollout.metadata,
+            artifacts_dir=rollout.artifacts_dir,
+        )
+        returned = await grader(copy.deepcopy(self._grader_config)).grade(context)
+        return check_graded(context.sample, returned)
 
 
 async def _collect(rollout: Rollout, returned: object) -> RolloutSample | None:
-    with rollout.context as context:
-        output = check_output(returned)
-        if output is None:
-            return await rollout.collect_sample()
-        if output.messages is None and context.sample_source is not None:
-            _log.warning(
-                "Rollout %s has no sample: its output has no messages, and an explicit output "
-                "beats the registered source.",
-                rollout.request.id,
-            )
-        make = partial(sample_from_output, output, label=rollout.request.label)
-        # Copying a long conversation would hold up the other rollouts of the loop.
-        sample = await off_loop(make) if is_long(output.messages or ()) else make()
-        return None if sample is None else await rollout.with_telemetry(sample)
+    output = check_output(returned)
+    if output is None:
+        return await rollout.collect_sample()
+    if output.messages is None and rollout.context.sample_source is not None:
+        _log.warning(
+            "Rollout %s has no sample: its output has no messages, and an explicit output "
+            "beats the registered source.",
+            rollout.request.id,
+        )
+    make = partial(sample_from_output, output, label=rollout.request.label)
+    # Copying a long conversation would hold up the other rollouts of the loop.
+    sample = await off_loop(make) if is_long(output.messages or ()) else make()
+    return None if sample is None else await rollout.with_telemetry(sample)
 
 
 def _max_concurrent(config: AgentWorkflowConfig | GraderConfig | None) -> int | None:

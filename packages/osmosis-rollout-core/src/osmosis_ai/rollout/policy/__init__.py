@@ -4,6 +4,7 @@ One streaming route, `POST <url>/chat/completions`, spoken strictly: what comes 
 answer of the policy, or an error. httpx is imported at the first call.
 """
 
+from osmosis_ai.rollout.context import RolloutEndedError
 from osmosis_ai.rollout.policy._client import PolicyClient
 from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._pool import close_policy_clients
@@ -14,6 +15,7 @@ __all__ = [
     "PolicyError",
     "PolicyPiece",
     "PolicyReply",
+    "RolloutEndedError",
     "ToolCallPiece",
     "close_policy_clients",
 ]

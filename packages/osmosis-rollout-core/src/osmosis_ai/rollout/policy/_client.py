@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from osmosis_ai.rollout._calls import place_after
-from osmosis_ai.rollout.context import get_rollout_context
+from osmosis_ai.rollout.context import RolloutContext, get_rollout_context
 from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
 
 
@@ -14,6 +14,9 @@ class PolicyClient:
 
     A client holds no connection: the connections of all clients on an event loop are pooled, and
     `close_policy_clients` closes them.
+
+    A rollout that is over ends the calls to its policy, wherever they run. Other endpoints, such as
+    a judge's, can be called at any time.
 
     Args:
         url: Base URL of the endpoint, without `/chat/completions`. By default each call uses the
@@ -43,6 +46,7 @@ class PolicyClient:
         Raises:
             PolicyError: the endpoint failed, refused, or sent no whole answer. A failed connection
                 and 429, 502, 503 and 504 have been tried three times by then.
+            RolloutEndedError: the active rollout, whose policy it is, was over first.
             RuntimeError: no URL was given and no `RolloutContext` is active.
             ValueError: the request cannot be sent as it is.
         """
@@ -69,18 +73,20 @@ class PolicyClient:
         # Here, so that importing the client costs no HTTP stack.
         from osmosis_ai.rollout.policy._exchange import exchange
 
-        url, api_key = self._address()
-        record = _recorder(url, messages)
-        async with aclosing(exchange(url, api_key, messages, tools, params)) as items:
+        url, api_key, rollout = self._address()
+        record = _recorder(rollout, messages)
+        async with aclosing(exchange(url, api_key, messages, tools, params, rollout)) as items:
             async for item in items:
                 if isinstance(item, PolicyReply):
                     record(item)
                 yield item
 
-    def _address(self) -> tuple[str, str | None]:
-        if self._url is not None:
-            return self._url, self._api_key
+    def _address(self) -> tuple[str, str | None, RolloutContext | None]:
+        """Return the endpoint's URL and key, and the active rollout if that is its policy."""
         context = get_rollout_context()
+        if self._url is not None:
+            is_policy = context is not None and context.chat_completions_url == self._url
+            return self._url, self._api_key, context if is_policy else None
         if context is None or not context.chat_completions_url:
             msg = (
                 "there is no policy to call: no RolloutContext with a chat_completions_url is "
@@ -88,15 +94,16 @@ class PolicyClient:
                 "or give PolicyClient a url"
             )
             raise RuntimeError(msg)
-        return context.chat_completions_url, self._api_key or context.api_key
+        return context.chat_completions_url, self._api_key or context.api_key, context
 
 
-def _recorder(url: str, messages: Sequence[Mapping[str, Any]]) -> Callable[[PolicyReply], None]:
-    """Return what notes the reply to `messages` in the rollout whose policy is at `url`."""
-    context = get_rollout_context()
-    if context is None or context.chat_completions_url != url:
+def _recorder(
+    rollout: RolloutContext | None, messages: Sequence[Mapping[str, Any]]
+) -> Callable[[PolicyReply], None]:
+    """Return what notes the reply to `messages` in the rollout."""
+    if rollout is None:
         return lambda _: None
-    calls = context.policy_calls
+    calls = rollout.policy_calls
     # Before the call: until its answer comes, user code may change the conversation.
     place = place_after(messages)
     return lambda reply: calls.record(place, reply.message, reply.telemetry)

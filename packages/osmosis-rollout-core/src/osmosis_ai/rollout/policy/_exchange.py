@@ -3,9 +3,12 @@
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
+from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.policy._assembly import Assembly
+from osmosis_ai.rollout.policy._end import answer_within
 from osmosis_ai.rollout.policy._endpoint import Endpoint
 from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._http import Answer, open_answer
@@ -26,11 +29,13 @@ async def exchange(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     params: Mapping[str, Any],
+    rollout: RolloutContext | None,
 ) -> AsyncGenerator[PolicyPiece | PolicyReply]:
     """Call the policy and yield the pieces of its answer, then the whole.
 
     Raises:
         PolicyError: there is no whole answer.
+        RolloutEndedError: `rollout` was over first.
         ValueError: the request cannot be sent as it is.
     """
     endpoint = Endpoint.at(base_url, api_key)
@@ -38,7 +43,7 @@ async def exchange(
     assembly = Assembly()
     async with (
         pooled_client() as client,
-        aclosing(await open_answer(client, endpoint, body)) as answer,
+        answer_within(rollout, partial(open_answer, client, endpoint, body)) as answer,
         aclosing(_chunks(answer, endpoint)) as chunks,
     ):
         async for chunk in chunks:
