@@ -47,7 +47,7 @@ def test_every_history_is_saved_as_strict_json(history: list[dict[str, Any]]) ->
         data = Path(root, "r-1", "trajectory.json").read_bytes()
     json.loads(data, parse_constant=lambda constant: 1 / 0)
     saved = Trajectory.model_validate_json(data)
-    assert saved.steps == convert(*history).steps
+    assert saved.steps == convert(*history, files={}).steps
 
 
 @given(histories, report_answers)

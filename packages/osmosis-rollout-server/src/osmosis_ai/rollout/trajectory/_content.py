@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from osmosis_ai.rollout.trajectory._json import JsonObject, clean, compact_json, text_of
+from osmosis_ai.rollout.trajectory._attachments import with_references
+from osmosis_ai.rollout.trajectory._json import JsonObject, compact_json, text_of
 from osmosis_ai.rollout.trajectory._media import (
     MediaFiles,
     beside_medium,
     find_medium,
     media_part,
-    without_inline_bytes,
 )
 from osmosis_ai.rollout.types.json_safety import clean_text
 
@@ -41,7 +41,7 @@ def read_content(content: object, files: MediaFiles | None) -> Content:
     """Turn a message's `content`, as it is or cleaned, into ATIF's form.
 
     Texts are joined by newlines; images and sounds make content parts of it all, their bytes put
-    into `files`. What is neither is kept as compact JSON text.
+    into `files`. What is neither is kept as compact JSON text, bytes in it likewise in `files`.
     """
     if content is None:
         return Content("")
@@ -72,15 +72,15 @@ def _read_part(raw: object, files: MediaFiles | None) -> tuple[JsonObject, JsonO
     text = part.get("text")
     if isinstance(text, str) and _has_text_type(part):
         beside = {key: value for key, value in part.items() if key not in {"type", "text"}}
-        return _text_part(clean_text(text)), _said(beside)
+        return _text_part(clean_text(text)), _said(beside, files)
     if (medium := find_medium(part)) is not None:
-        return media_part(medium, files), _said(beside_medium(part))
-    return _text_part(compact_json(without_inline_bytes(clean(part)))), {}
+        return media_part(medium, files), _said(beside_medium(part), files)
+    return _text_part(compact_json(with_references(part, files))), {}
 
 
-def _said(beside: Mapping[Any, Any]) -> JsonObject:
+def _said(beside: Mapping[Any, Any], files: MediaFiles | None) -> JsonObject:
     said = {key: value for key, value in beside.items() if value is not None}
-    return cast("JsonObject", without_inline_bytes(clean(said)))
+    return cast("JsonObject", with_references(said, files))
 
 
 def _has_text_type(part: Mapping[Any, Any]) -> bool:

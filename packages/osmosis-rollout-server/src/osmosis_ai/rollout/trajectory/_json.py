@@ -8,7 +8,7 @@ import dataclasses
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from numbers import Integral
@@ -35,17 +35,24 @@ MAX_INT: Final = 2**64 - 1
 _MOMENTS = (datetime.datetime, datetime.date, datetime.time)
 
 
-def size_note(size: int, kind: str = "") -> str:
-    """Return what stands in a document for `size` bytes: `<12 bytes>`, `<image/png, 12 bytes>`."""
-    return f"<{kind}, {size} bytes>" if kind else f"<{size} bytes>"
+def size_note(size: int, kind: str = "", path: str = "") -> str:
+    """Return what stands in a document for `size` bytes: `<12 bytes>`, `<image/png, 12 bytes>`.
+
+    With a path it says where they are: `<application/pdf, 12 bytes: a.pdf>`.
+    """
+    return f"<{kind}{', ' if kind else ''}{size} bytes{': ' if path else ''}{path}>"
 
 
-def clean(value: object) -> Any:
+def _note_of(data: bytes) -> str:
+    return size_note(len(data))
+
+
+def clean(value: object, note: Callable[[bytes], str] = _note_of) -> Any:
     """Copy `value`, whatever it is, into plain JSON types.
 
     Foreign numbers become int or float, tuples and sets lists, pydantic models and dataclasses
     objects, dates and paths text. NaN and infinities become null, integers beyond 64 bits their
-    digits, lone surrogates U+FFFD, bytes a note of their size, and what lies deeper than
+    digits, lone surrogates U+FFFD, bytes a `note` (of their size), and what lies deeper than
     `MAX_DEPTH` levels its JSON text. Objects of other types and cycles become a note of their type.
     """
     if isinstance(value, str):
@@ -59,7 +66,7 @@ def clean(value: object) -> Any:
             _refuse_deep(value)
         return orjson.loads(data)
     except orjson.JSONEncodeError:
-        return _Cleaner().clean(value)
+        return _Cleaner(note).clean(value)
 
 
 def nesting_bound(json_text: bytes | str) -> int:
@@ -119,7 +126,8 @@ def present(**fields: object) -> JsonObject:
 class _Cleaner:
     """One copy in the making; it knows the containers that it is inside of."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[bytes], str] = _note_of) -> None:
+        self._note = note
         self._open: set[int] = set()
 
     def clean(self, value: object) -> Any:
@@ -172,9 +180,9 @@ class _Cleaner:
         if isinstance(value, BaseModel):
             return self.clean(value.model_dump())
         if isinstance(value, bytes | bytearray):
-            return size_note(len(value))
+            return self._note(bytes(value))
         if isinstance(value, memoryview):
-            return size_note(value.nbytes)
+            return self._note(value.tobytes())
         if isinstance(value, _MOMENTS):
             return value.isoformat()
         if isinstance(value, PurePath | UUID):

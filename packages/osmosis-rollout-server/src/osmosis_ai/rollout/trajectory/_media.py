@@ -101,21 +101,6 @@ def media_part(medium: Medium, files: MediaFiles | None) -> JsonObject:
     return {"type": kind, "source": {"media_type": medium.media_type, "path": path}}
 
 
-def without_inline_bytes(value: Any) -> Any:
-    """Return a cleaned value with a note of the size in the place of every base64 data URL."""
-    if isinstance(value, dict):
-        members = cast("JsonObject", value)
-        return {key: without_inline_bytes(item) for key, item in members.items()}
-    if isinstance(value, list):
-        return [without_inline_bytes(item) for item in cast("list[Any]", value)]
-    if isinstance(value, str) and value.startswith("data:"):
-        header, comma, encoded = value.partition(",")
-        if comma and header.endswith(";base64"):
-            kind = header.removeprefix("data:").removesuffix(";base64")
-            return size_note(len(encoded) * 3 // 4 - encoded[-2:].count("="), kind)
-    return value
-
-
 def _from_source(source: Mapping[Any, Any], kind: str) -> Medium | None:
     if isinstance(url := source.get("url"), str):
         return _from_url(url)
@@ -124,7 +109,7 @@ def _from_source(source: Mapping[Any, Any], kind: str) -> Medium | None:
     data = cast("Mapping[Any, Any]", nested).get("bytes") if isinstance(nested, Mapping) else None
     data = source.get("data") if data is None else data
     if isinstance(data, str):
-        data = _decode(data)
+        data = decode_base64(data)
     return (
         Medium(_known_type(media_type), bytes(data))
         if isinstance(data, bytes | bytearray)
@@ -134,7 +119,7 @@ def _from_source(source: Mapping[Any, Any], kind: str) -> Medium | None:
 
 def _from_url(url: str) -> Medium | None:
     if url[:5].lower() == "data:":
-        return _from_data_url(url[5:])
+        return read_data_url(url)
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -145,13 +130,14 @@ def _from_url(url: str) -> Medium | None:
     return Medium(_TYPES.get(suffix, ""), url=clean_text(url))
 
 
-def _from_data_url(rest: str) -> Medium | None:
-    header, comma, body = rest.partition(",")
+def read_data_url(url: str) -> Medium | None:
+    """Read a data URL (RFC 2397) of any kind; None when it cannot be read."""
+    header, comma, body = url[len("data:") :].partition(",")
     media_type, *parameters = header.split(";")
     if not comma:
         return None
     encoded = any(parameter.strip().lower() == "base64" for parameter in parameters)
-    data = _decode(body) if encoded else unquote_to_bytes(clean_text(body))
+    data = decode_base64(body) if encoded else unquote_to_bytes(clean_text(body))
     return None if data is None else Medium(_known_type(media_type), data)
 
 
@@ -160,7 +146,8 @@ def _known_type(spelled: object) -> str:
     return "image/jpeg" if canonical == "image/jpg" else str(canonical)
 
 
-def _decode(text: str) -> bytes | None:
+def decode_base64(text: str) -> bytes | None:
+    """Return the bytes of a text in base64; None when it is something else."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

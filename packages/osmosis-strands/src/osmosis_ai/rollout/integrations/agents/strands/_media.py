@@ -72,14 +72,6 @@ def media_part(kind: str, media: Mapping[str, Any]) -> dict[str, Any]:
             return {"type": "file", "file": file}
 
 
-def media_note(kind: str, media: Mapping[str, Any]) -> str:
-    """Return a short text that stands for a block whose bytes an archive should not hold."""
-    name = _filename(media) if kind == "document" else str(media.get("format", kind))
-    data = media.get("source", {}).get("bytes")
-    size = f", {len(data)} bytes" if isinstance(data, bytes) else ""
-    return f"[{kind} {name}{size}]"
-
-
 def _url(value: str | Mapping[str, Any]) -> str:
     """Return the address of an `image_url`, given as text (Responses) or as an object."""
     return value if isinstance(value, str) else value["url"]

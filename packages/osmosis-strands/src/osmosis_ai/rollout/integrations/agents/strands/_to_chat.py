@@ -7,11 +7,9 @@ from typing import Any, cast
 from strands.types.tools import ToolSpec
 
 from osmosis_ai.rollout import MessageDict
-from osmosis_ai.rollout.integrations.agents.strands._media import media_note, media_part
+from osmosis_ai.rollout.integrations.agents.strands._media import media_part
 
 _MEDIA = ("image", "document", "audio", "video")
-# Neither can become part of an archived document but as megabytes of base64.
-_NOTED_IN_ARCHIVES = ("document", "video")
 
 
 def to_chat(message: Mapping[str, Any], *, archive: bool = False) -> list[MessageDict]:
@@ -19,8 +17,7 @@ def to_chat(message: Mapping[str, Any], *, archive: bool = False) -> list[Messag
 
     Args:
         message: A Strands message.
-        archive: Whether the result is kept rather than sent: documents and videos are then replaced
-            by a note of their size, and failed tool results keep their status.
+        archive: Whether the result is kept rather than sent: failed tool results keep their status.
 
     Raises:
         ValueError: a content block has no chat-completions form.
@@ -30,7 +27,7 @@ def to_chat(message: Mapping[str, Any], *, archive: bool = False) -> list[Messag
     others = [block for block in blocks if "toolResult" not in block]
     if results and not others:
         return results
-    return [*results, _turn(message["role"], others, archive)]
+    return [*results, _turn(message["role"], others)]
 
 
 def chat_tools(specs: Iterable[ToolSpec]) -> list[dict[str, Any]]:
@@ -56,8 +53,8 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _turn(role: str, blocks: Sequence[Mapping[str, Any]], archive: bool) -> MessageDict:
-    parts = [part for block in blocks for part in _parts(block, archive)]
+def _turn(role: str, blocks: Sequence[Mapping[str, Any]]) -> MessageDict:
+    parts = [part for block in blocks for part in _parts(block)]
     # What an assistant said was one text, even where Strands split it; other authors' blocks are
     # paragraphs.
     turn: MessageDict = {
@@ -78,7 +75,7 @@ def _content(parts: list[dict[str, Any]], separator: str) -> str | list[dict[str
     return parts
 
 
-def _parts(block: Mapping[str, Any], archive: bool) -> list[dict[str, Any]]:
+def _parts(block: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the content parts of a block; reasoning, tool calls and cache points have none."""
     if "text" in block:
         return [_text(block["text"])]
@@ -92,9 +89,7 @@ def _parts(block: Mapping[str, Any], archive: bool) -> list[dict[str, Any]]:
         return []
     for kind in _MEDIA:
         if kind in block:
-            noted = archive and kind in _NOTED_IN_ARCHIVES
-            media = block[kind]
-            return [_text(media_note(kind, media)) if noted else media_part(kind, media)]
+            return [media_part(kind, block[kind])]
     msg = f"a Strands block with {', '.join(sorted(block)) or 'no key'} has no chat form"
     raise ValueError(msg)
 
@@ -120,7 +115,7 @@ def _tool_call(use: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool_message(result: Mapping[str, Any], archive: bool) -> MessageDict:
-    parts = [part for block in result["content"] for part in _parts(block, archive)]
+    parts = [part for block in result["content"] for part in _parts(block)]
     failed = result.get("status") == "error"
     message: MessageDict = {
         "role": "tool",
