@@ -85,6 +85,19 @@ def test_urls_stay_where_they_are() -> None:
     assert step.extra == {"content_parts": [{"index": 0, "detail": "high"}]}
 
 
+def test_sounds_by_url() -> None:
+    """Endpoints take them beside `input_audio`."""
+    url = "https://example.com/a.mp3"
+    trajectory = convert(
+        {"role": "user", "content": [{"type": "audio_url", "audio_url": {"url": url}}]}
+    )
+    message = trajectory.steps[0].message
+    assert not isinstance(message, str)
+    source = {"media_type": "audio/mpeg", "path": url}
+    assert message[0].model_dump(exclude_none=True) == {"type": "audio", "source": source}
+    assert trajectory.schema_version == "ATIF-v1.8"
+
+
 @pytest.mark.parametrize(
     ("part", "told"),
     [

@@ -38,7 +38,8 @@ _TYPES: Final = {
     **{suffix: media_type for media_type, suffix in _SUFFIXES.items()},
 }
 # Where a part holds its image or sound, by producer.
-_PLACES: Final = ("image_url", "input_audio", "source", "image")
+_URLS: Final = ("image_url", "audio_url")
+_PLACES: Final = (*_URLS, "input_audio", "source", "image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ def suffix_of(media_type: str) -> str:
 def find_medium(part: Mapping[Any, Any]) -> Medium | None:
     """Read the image or sound out of a content part; None when it holds none that ATIF knows.
 
-    Known are chat completions' `image_url` and `input_audio`, Responses' `input_image`,
-    Anthropic's `source` and Strands' `image` blocks.
+    Known are chat completions' `image_url`, `audio_url` and `input_audio`, Responses'
+    `input_image`, Anthropic's `source` and Strands' `image` blocks.
     """
     key = next((key for key in _PLACES if key in part), "")
     place = part.get(key)
-    if isinstance(place, str) and key == "image_url":
+    if isinstance(place, str) and key in _URLS:
         medium = _from_url(place)
     elif isinstance(place, Mapping):
         medium = _from_source(
@@ -77,10 +78,10 @@ def find_medium(part: Mapping[Any, Any]) -> Medium | None:
 def beside_medium(part: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return what a part with a medium says besides it, such as `detail`."""
     beside = {key: value for key, value in part.items() if key not in {"type", *_PLACES}}
-    place = part.get("image_url")
-    if isinstance(place, Mapping):
-        inner = cast("Mapping[Any, Any]", place)
-        beside |= {key: value for key, value in inner.items() if key != "url"}
+    for place in (part.get(key) for key in _URLS):
+        if isinstance(place, Mapping):
+            inner = cast("Mapping[Any, Any]", place)
+            beside |= {key: value for key, value in inner.items() if key != "url"}
     return beside
 
 
