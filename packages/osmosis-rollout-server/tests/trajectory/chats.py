@@ -27,6 +27,21 @@ values = st.recursive(
 )
 objects = st.dictionaries(texts, values, max_size=3)
 
+
+def nested(depth: int) -> Any:
+    """Return lists and objects inside each other."""
+    value: Any = "leaf"
+    for level in range(depth):
+        value = [value] if level % 2 else {"inner": value}
+    return value
+
+
+# Deeper than documents go, than orjson goes, and near what Python's own recursion allows.
+deep = st.sampled_from([60, 110, 300]).map(nested)
+huge = st.builds(
+    str.__mul__, st.sampled_from(["a", "\ud83d", "é{"]), st.sampled_from([5000, 70_000])
+)
+
 ids = st.sampled_from(["call_0", "call_1", "x", "", 5, None])
 arguments = (
     objects
@@ -55,7 +70,7 @@ parts = (
     | st.just({"type": "image_url", "image_url": {"url": "https://example.com/a"}})
     | values
 )
-contents = texts | st.lists(parts, max_size=4) | values
+contents = texts | st.lists(parts, max_size=4) | values | deep | huge
 usages = st.dictionaries(
     st.sampled_from(
         ["prompt_tokens", "input_tokens", "outputTokens", "cost", "prompt_tokens_details", "other"]
@@ -67,32 +82,36 @@ logprobs = (
     | st.just({"content": [{"token": "a", "logprob": -0.5}]})
     | values
 )
+message_fields: dict[str, st.SearchStrategy[Any]] = {
+    "role": st.sampled_from(["system", "developer", "user", "tool", "function", "critic", 5])
+    | st.just("assistant"),
+    "content": contents,
+    "name": texts,
+    "refusal": texts | st.none(),
+    "reasoning_content": texts | values,
+    "reasoning": texts | values,
+    "tool_calls": st.lists(tool_calls | values, max_size=3) | values,
+    "function_call": functions | values,
+    "tool_call_id": ids | values,
+    "model": texts | values,
+    "model_name": texts,
+    "usage": usages | values,
+    "created_at": st.floats() | st.integers() | texts,
+    "timestamp": st.datetimes().map(str) | values,
+    "created": st.integers(),
+    "token_ids": st.lists(odd_ints, max_size=3) | values,
+    "prompt_token_ids": st.lists(st.integers(0, 10**6), max_size=3),
+    "logprobs": logprobs,
+    "metadata": st.fixed_dictionaries({"usage": usages}) | values,
+    "extra": objects
+    | st.fixed_dictionaries({"response": st.fixed_dictionaries({"usage": usages})}),
+    "annotations": deep | huge | values,
+    "agent_name": texts,
+}
+inner_messages = st.lists(st.fixed_dictionaries({}, optional=message_fields), max_size=2)
+subagents = st.fixed_dictionaries({"messages": inner_messages}, optional={"agent_name": texts})
 messages: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {},
-    optional={
-        "role": st.sampled_from(["system", "developer", "user", "tool", "function", "critic", 5])
-        | st.just("assistant"),
-        "content": contents,
-        "name": texts,
-        "refusal": texts | st.none(),
-        "reasoning_content": texts | values,
-        "reasoning": texts | values,
-        "tool_calls": st.lists(tool_calls | values, max_size=3) | values,
-        "function_call": functions | values,
-        "tool_call_id": ids | values,
-        "model": texts | values,
-        "model_name": texts,
-        "usage": usages | values,
-        "created_at": st.floats() | st.integers() | texts,
-        "timestamp": st.datetimes().map(str) | values,
-        "created": st.integers(),
-        "token_ids": st.lists(odd_ints, max_size=3) | values,
-        "prompt_token_ids": st.lists(st.integers(0, 10**6), max_size=3),
-        "logprobs": logprobs,
-        "metadata": st.fixed_dictionaries({"usage": usages}) | values,
-        "extra": objects
-        | st.fixed_dictionaries({"response": st.fixed_dictionaries({"usage": usages})}),
-    },
+    {}, optional={**message_fields, "subagents": st.lists(subagents, max_size=2) | values}
 )
 histories = st.lists(messages, min_size=1, max_size=8)
 

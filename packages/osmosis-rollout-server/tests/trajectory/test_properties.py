@@ -19,7 +19,7 @@ STRUCTURE = {
     *("function", "custom", "name", "arguments", "id", "tool_call_id", "reasoning"),
     *("reasoning_content", "model", "model_name", "usage", "created_at", "timestamp", "created"),
     *("token_ids", "prompt_token_ids", "logprobs", "extra", "prompt_tokens", "input_tokens"),
-    *("outputTokens", "cost"),
+    *("outputTokens", "cost", "subagents", "messages", "agent_name"),
 }
 RESPELLED = {"type", "role", "created_at", "timestamp", "id", "tool_call_id"}
 
