@@ -1,26 +1,20 @@
 """One call to the policy: a request, the events of its answer, and the reply made of them."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.policy._assembly import Assembly
+from osmosis_ai.rollout.policy._chunks import DONE, chunk_in
 from osmosis_ai.rollout.policy._end import answer_within
 from osmosis_ai.rollout.policy._endpoint import Endpoint
-from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._http import Answer, open_answer
 from osmosis_ai.rollout.policy._payload import encode_request
 from osmosis_ai.rollout.policy._pool import pooled_client
-from osmosis_ai.rollout.policy._refusals import bounded, message_in, status_in
 from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
 from osmosis_ai.rollout.policy._sse import EventDecoder
-from osmosis_ai.rollout.policy._values import as_object
-
-# What ends the stream of an OpenAI-style endpoint; an answer that is whole needs none.
-DONE: Final = "[DONE]"
 
 
 async def exchange(
@@ -54,7 +48,7 @@ async def exchange(
 
 async def _chunks(answer: Answer, endpoint: Endpoint) -> AsyncGenerator[dict[str, Any]]:
     if answer.is_json:
-        yield _chunk("", await answer.read_all(), endpoint)
+        yield chunk_in("", await answer.read_all(), endpoint)
         return
     decoder = EventDecoder()
     while data := await answer.read():
@@ -62,37 +56,7 @@ async def _chunks(answer: Answer, endpoint: Endpoint) -> AsyncGenerator[dict[str
             if event.data == DONE:
                 await answer.drain()
                 return
-            yield _chunk(event.type, event.data, endpoint)
+            yield chunk_in(event.type, event.data, endpoint)
     for event in decoder.finish():
         if event.data != DONE:
-            yield _chunk(event.type, event.data, endpoint)
-
-
-def _chunk(kind: str, data: str | bytes, endpoint: Endpoint) -> dict[str, Any]:
-    """Return an event's chunk.
-
-    Raises:
-        PolicyError: the event is an error, or no chunk at all.
-    """
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        if kind != "error":
-            msg = "the policy's answer is damaged: it holds an event that is not JSON"
-            raise PolicyError(msg) from None
-        chunk = data
-    fields = as_object(chunk)
-    if kind == "error" or fields.get("error") or fields.get("object") == "error":
-        raise _error_in(chunk, endpoint)
-    if not isinstance(chunk, dict):
-        # Some servers say so in one line of text.
-        if isinstance(chunk, str) and chunk:
-            raise _error_in(chunk, endpoint)
-        msg = "the policy's answer is damaged: it holds an event that is no JSON object"
-        raise PolicyError(msg)
-    return fields
-
-
-def _error_in(payload: object, endpoint: Endpoint) -> PolicyError:
-    message = bounded(endpoint.redact(message_in(payload)))
-    return PolicyError(message or "the endpoint reported an error", status=status_in(payload))
+            yield chunk_in(event.type, event.data, endpoint)

@@ -21,7 +21,7 @@ def environment_proxy(scheme: str, host: str) -> Proxy | None:
     Loopback addresses never go through a proxy, whatever `NO_PROXY` says: the proxy's own loopback
     is another machine.
     """
-    if _is_loopback(host):
+    if is_loopback(host):
         return None
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
@@ -32,7 +32,8 @@ def environment_proxy(scheme: str, host: str) -> Proxy | None:
     return Proxy(urlunsplit(bare), basic_authorization(parts))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine itself."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

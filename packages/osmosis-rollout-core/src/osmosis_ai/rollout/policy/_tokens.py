@@ -1,4 +1,4 @@
-"""Token ids and log probabilities, in the spellings of vLLM, SGLang and OpenAI."""
+"""Token ids and log probabilities, in the spellings of vLLM, SGLang, llama.cpp and OpenAI."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ class TokenRecord:
     - SGLang (`return_meta_info`, `return_prompt_token_ids`): `prompt_token_ids` on the choice, and
       `meta_info.output_token_logprobs`, a list of `[logprob, token id, text]`.
     - OpenAI (`logprobs`): `logprobs.content`, a list of objects with `token` and `logprob`.
+    - llama.cpp (`logprobs`): the same, with the token's `id` in each of them.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class TokenRecord:
         """The answer's tokens."""
         if self._token_ids is None and self._sglang:
             return [entry[1] for entry in self._sglang]
-        return self._token_ids
+        return self._token_ids if self._token_ids is not None else self._ids_of_logprobs()
 
     @property
     def logprobs(self) -> list[float] | None:
@@ -48,6 +49,10 @@ class TokenRecord:
             if more := as_array(entries):
                 self.logprob_entries.setdefault(kind, []).extend(more)
         self._add_sglang(meta)
+
+    def _ids_of_logprobs(self) -> list[int] | None:
+        ids: list[Any] = [as_object(e).get("id") for e in self.logprob_entries.get("content", [])]
+        return ids if ids and all(isinstance(id_, int) for id_ in ids) else None
 
     def _add_sglang(self, meta: dict[str, Any]) -> None:
         entries = [e for e in as_array(meta.get("output_token_logprobs")) if len(as_array(e)) >= 2]

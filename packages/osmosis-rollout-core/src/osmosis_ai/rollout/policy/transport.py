@@ -31,6 +31,7 @@ __all__ = [
     "pooled_client",
     "pooled_transport",
     "retry_after_sec",
+    "tls_context",
 ]
 
 # uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
@@ -65,7 +66,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(self) -> None:
-        self._tls = _tls_context()
+        self._tls = tls_context()
         self._session = aiohttp.ClientSession(
             # The running rollouts bound the connections, and no call waits for one.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=self._tls),
@@ -149,6 +150,7 @@ def retry_after_sec(value: str) -> float | None:
 
 
 @cache
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """Return what servers' certificates are checked with."""
     # Reading the certificates takes tens of milliseconds, and any number of loops can share them.
     return httpx.create_ssl_context()
