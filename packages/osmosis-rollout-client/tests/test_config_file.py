@@ -1,11 +1,13 @@
 """Options in TOML files: ours, and those of existing users."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from osmosis_ai.rollout.eval import EvalError
 from osmosis_ai.rollout.eval._config_file import ConfigFile
+from osmosis_ai.rollout.eval._eval_command import options_of
 
 
 def read(tmp_path: Path, text: str) -> ConfigFile:
@@ -32,6 +34,54 @@ def test_options_by_their_names(tmp_path: Path) -> None:
     assert read(tmp_path, 'entrypoint = "package.module:app"').options == {
         "entrypoint": "package.module:app"
     }
+
+
+def test_the_policy_of_a_file(tmp_path: Path) -> None:
+    """One upstream is as good as a list of them; the model of older files has its own place."""
+    config = read(tmp_path, 'base-url = "http://a/v1"\nmodel = "m"\napi-key-env = "K"\n')
+    assert config.options == {"base_url": ["http://a/v1"], "model": "m", "api_key_env": "K"}
+    config = read(tmp_path, 'base_url = ["http://a/v1", "http://b/v1"]\n[experiment]\nmodel_path = "m"')
+    assert config.options == {"base_url": ["http://a/v1", "http://b/v1"], "model": "m"}
+
+
+@pytest.mark.parametrize("policy", [{"chat_url": "http://a/v1"}, {"replay": Path("solutions.jsonl")}])
+def test_the_model_of_a_file_counts_for_a_base_url_alone(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    """Another policy, in the file or as a flag, takes the place of all that belongs to it."""
+    run = {"dataset": Path("data.jsonl"), "url": "http://127.0.0.1:9"}
+    gateway = {"base_url": ["http://127.0.0.1:9/v1"], "token_ids": True, "max_calls": 3}
+    assert options_of(gateway | {"model": "m"}, run).model == "m"
+    for file in (policy | {"model": "m"}, gateway | {"model": "m"}):
+        options = options_of(file, run | policy)
+        assert (options.model, options.base_url, options.token_ids) == (None, [], False)
+
+
+@pytest.mark.parametrize(
+    ("urls", "flags", "key"),
+    [
+        (["https://api.example/v1"], {}, "usual"),
+        (["http://127.0.0.1:9/v1", "http://localhost:9/v1"], {}, "usual"),
+        (["http://127.0.0.1:9/v1", "http://gpu-1:8000/v1"], {}, None),
+        (["http://gpu-1:8000/v1"], {"api_key_env": "GPU_KEY"}, "named"),
+    ],
+)
+def test_which_key_goes_to_the_upstreams(
+    monkeypatch: pytest.MonkeyPatch, urls: list[str], flags: dict[str, str], key: str | None
+) -> None:
+    """The usual one goes where nobody can listen; one that is named goes where it is wanted."""
+    monkeypatch.setenv("OPENAI_API_KEY", "usual")
+    monkeypatch.setenv("GPU_KEY", "named")
+    run: dict[str, Any] = {"dataset": Path("data.jsonl"), "url": "http://127.0.0.1:9"}
+    options = options_of({}, run | {"base_url": urls, "model": "m"} | flags)
+    assert options.upstream_key == key
+
+
+def test_a_key_that_is_named_and_not_there() -> None:
+    """It is told before anything runs."""
+    flags: dict[str, Any] = {"dataset": Path("d.jsonl"), "base_url": ["http://a/v1"], "model": "m"}
+    with pytest.raises(EvalError, match="the environment lacks NO_SUCH_KEY"):
+        options_of({}, flags | {"url": "http://127.0.0.1:9", "api_key_env": "NO_SUCH_KEY"})
 
 
 def test_every_unknown_key_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,12 @@ from osmosis_ai.rollout.eval import EvalError, EvalOptions, evaluate
 ROW = '{"user_prompt": "2+2?", "ground_truth": "4"}'
 RECORDING = '{"question": "2+2?", "small": {"solution": "A: 4"}, "large": {"solution": "A: 5"}}'
 
+GATEWAY: dict[str, Any] = {
+    "replay": None,
+    "base_url": ["http://127.0.0.1:9/v1"],
+    "model": "real",
+}
+
 
 def options(tmp_path: Path, **changes: Any) -> EvalOptions:
     """Return options that are good but for the changes; no server listens at their URL."""
@@ -33,6 +39,15 @@ def options(tmp_path: Path, **changes: Any) -> EvalOptions:
         ({"entrypoint": "main.py:app"}, "give either an entrypoint to serve"),
         ({"replay": None}, "give the policy"),
         ({"chat_url": "http://127.0.0.1:9/v1"}, "give the policy"),
+        ({"base_url": ["http://127.0.0.1:9/v1"], "model": "real"}, "give the policy"),
+        ({"replay": None, "base_url": ["http://127.0.0.1:9/v1"]}, "go together"),
+        ({"model": "real"}, "go together"),
+        ({"record": True}, "need the gateway"),
+        ({"token_ids": True}, "need the gateway"),
+        (GATEWAY | {"base_url": ["localhost:8080"]}, "--base-url must be an http://"),
+        (GATEWAY | {"url": "http://gpu-1:8000"}, "cannot reach it: give --chat-url"),
+        (GATEWAY | {"max_calls": 0}, "at least 1"),
+        (GATEWAY | {"upstream_key": "k\n"}, "the upstream's key must be usable"),
         ({"attempts": 0}, "at least 1"),
         ({"max_in_flight": 0}, "at least 1"),
         ({"limit": 0}, "at least 1"),
@@ -73,7 +88,8 @@ async def test_bad_input_is_found_before_anything_runs(
 
 def test_options_hide_their_keys(tmp_path: Path) -> None:
     """Options may be logged."""
-    shown = repr(options(tmp_path, server_key="server-key", chat_key="chat-key"))
+    keys = {"server_key": "server-key", "chat_key": "chat-key", "upstream_key": "upstream-key"}
+    shown = repr(options(tmp_path, **keys))
     assert "-key" not in shown
 
 

@@ -75,12 +75,16 @@ class RolloutClient:
         grader_timeout_sec: float | None = None,
         extra_fields: dict[str, Any] | None = None,
         on_status: StatusListener | None = None,
+        completion_callback_url: str | None = None,
+        grader_callback_url: str | None = None,
+        controller_api_key: str | None = None,
     ) -> RolloutResultResponse:
         """Run one rollout and return its final result: success, failure or cancelled.
 
         The arguments are the fields of `RolloutInitRequest`, and `on_status`, which is called with
-        each new status as the server tells it. When the caller is cancelled, the
-        rollout is cancelled on the server too, as far as that is possible within seconds.
+        each new status as the server tells it. A rollout that names callbacks is polled all the
+        same. When the caller is cancelled, the rollout is cancelled on the server too, as far as
+        that is possible within seconds.
 
         Raises:
             ValueError: an argument is not what the protocol takes.
@@ -99,6 +103,9 @@ class RolloutClient:
             grader_timeout_sec=grader_timeout_sec,
             extra_fields=extra_fields,
             on_status=on_status,
+            completion_callback_url=completion_callback_url,
+            grader_callback_url=grader_callback_url,
+            controller_api_key=controller_api_key,
         )
         try:
             return await handle
@@ -119,6 +126,9 @@ class RolloutClient:
         grader_timeout_sec: float | None = None,
         extra_fields: dict[str, Any] | None = None,
         on_status: StatusListener | None = None,
+        completion_callback_url: str | None = None,
+        grader_callback_url: str | None = None,
+        controller_api_key: str | None = None,
     ) -> RolloutHandle:
         """Start one rollout in the background and return its handle at once.
 
@@ -138,6 +148,9 @@ class RolloutClient:
             agent_timeout_sec=agent_timeout_sec,
             grader_timeout_sec=grader_timeout_sec,
             extra_fields=extra_fields,
+            completion_callback_url=completion_callback_url,
+            grader_callback_url=grader_callback_url,
+            controller_api_key=controller_api_key,
         )
         deadline = admission_deadline(self._admission_timeout_sec)
         handle = RolloutHandle(self._connection, request, deadline=deadline, on_status=on_status)

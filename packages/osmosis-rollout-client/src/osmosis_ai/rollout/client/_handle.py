@@ -46,7 +46,8 @@ class RolloutHandle:
         self._grading = asyncio.Event()
         # Encoded here, so that what JSON cannot hold is the caller's error and not the task's.
         body = encoded({name: value for name, value in request if value is not None})
-        secrets = (request.llm_api_key,) if request.llm_api_key else ()
+        keys = (request.llm_api_key, request.controller_api_key)
+        secrets = tuple(key for key in keys if key)
         self._task = asyncio.create_task(self._run(body, secrets, deadline))
         self._task.add_done_callback(lambda _: self._note(final=True))
 

@@ -84,6 +84,35 @@ def evaluate_command(
         str | None,
         typer.Option(help="The policy: base URL of a streaming chat-completions endpoint."),
     ] = None,
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The policy: base URL of any OpenAI-compatible endpoint, reached through a "
+            "gateway; give it again for more, the least busy gets a call.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model at --base-url.", show_default=False)
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="The environment variable with the key for --base-url.",
+            show_default="OPENAI_API_KEY, for https and loopback",
+        ),
+    ] = None,
+    token_ids: Annotated[
+        bool,
+        typer.Option("--token-ids", help="Get token ids and logprobs into the trajectories."),
+    ] = False,
+    max_calls: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many calls --base-url has at a time.", show_default="64"),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep every answer of --base-url, for --replay.")
+    ] = False,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -152,7 +181,7 @@ def evaluate_command(
     Exit status: 0 when every row ended in success, passed or not; 1 when some row failed or was
     cancelled; 2 for bad input, before anything ran.
 
-    Keys come from the environment: OSMOSIS_API_KEY for the policy's endpoint,
+    Keys come from the environment: OPENAI_API_KEY for --base-url, OSMOSIS_API_KEY for --chat-url,
     OSMOSIS_ROLLOUT_SERVER_KEY for the rollout server.
     """
     from osmosis_ai.rollout.eval._eval_command import run_evaluation
@@ -163,6 +192,12 @@ def evaluate_command(
         "url": url,
         "python": python,
         "chat_url": chat_url,
+        "base_url": base_url or None,
+        "model": model,
+        "api_key_env": api_key_env,
+        "token_ids": token_ids or None,
+        "max_calls": max_calls,
+        "record": record or None,
         "replay": replay,
         "rows": rows,
         "limit": limit,

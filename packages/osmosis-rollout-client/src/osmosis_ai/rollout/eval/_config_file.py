@@ -5,8 +5,9 @@ between words; paths are relative to the file. Beside them, or alone, stand the 
 that were written for evaluations on the Osmosis platform:
 
 - `[experiment]`: `rollout` and `entrypoint` lead to a script, `rollouts/<rollout>/<entrypoint>` in
-  the file's folder or one above it. `dataset` counts where it is a file. `branch` and `commit_sha`
-  have no effect: what is evaluated is what lies there.
+  the file's folder or one above it. `dataset` counts where it is a file, and `model_path` is the
+  model where `base-url` names its endpoint. `branch` and `commit_sha` have no effect: what is
+  evaluated is what lies there.
 - `[evaluation]`: `limit`, `n`, `batch_size`, `pass_threshold`, `agent_workflow_timeout_s`,
   `grader_timeout_s`.
 - `[env]`: environment variables of the entrypoint's process.
@@ -27,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._options import EvalOptions
 
-_KEYS = {"server_key", "chat_key"}
+_KEYS = {"server_key", "chat_key", "upstream_key"}
 _EXPERIMENT = ("rollout", "entrypoint", "model_path", "dataset", "branch", "commit_sha")
 _EVALUATION = {
     "limit": "limit",
@@ -126,6 +127,8 @@ class ConfigFile:
         kind = _kinds()[option]
         if kind in {Path, Path | None} and isinstance(value, str):
             value = Path(value)
+        elif kind == list[str] and isinstance(value, str):
+            value = [value]
         try:
             self.options[option] = TypeAdapter[Any](kind).validate_python(value, strict=True)
         except ValidationError as error:
@@ -149,7 +152,9 @@ class ConfigFile:
             self._set("experiment.entrypoint", "entrypoint", self._script(words, entrypoint))
         if dataset := words.get("dataset"):
             self._take_dataset(dataset)
-        unused = sorted({"branch", "commit_sha", "model_path"} & set(words))
+        if model := words.get("model_path"):
+            self._set("experiment.model_path", "model", model)
+        unused = sorted({"branch", "commit_sha"} & set(words))
         self.notes += [f"experiment.{name} has no effect here" for name in unused]
 
     def _script(self, words: Mapping[str, str], entrypoint: str) -> str:
@@ -185,4 +190,4 @@ def _kinds() -> dict[str, Any]:
     """Return the types of all that a file may set, by name."""
     hints = get_type_hints(EvalOptions)
     kinds = {item.name: hints[item.name] for item in fields(EvalOptions) if item.name not in _KEYS}
-    return kinds | {"name": str}
+    return kinds | {"name": str, "api_key_env": str}

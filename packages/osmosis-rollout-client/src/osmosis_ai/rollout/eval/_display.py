@@ -45,6 +45,9 @@ def show_tally(tally: Tally, console: Console) -> None:
     if origins := tally.everything.origins:
         shown = [f"{count} {origin}" for origin, count in origins.most_common()]
         say(console, f"failures by origin: {', '.join(shown)}", by_word=True)
+    if findings := tally.everything.findings:
+        shown = [f"{count} {kind}" for kind, count in findings.most_common()]
+        say(console, f"rollouts with findings: {', '.join(shown)}", by_word=True)
     numbers = tally.everything.as_json()
     for line in filter(None, (_pass_at_k(tally), _work(numbers), _seconds(numbers))):
         say(console, line, by_word=True)

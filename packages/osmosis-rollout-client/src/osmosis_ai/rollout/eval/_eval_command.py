@@ -7,6 +7,7 @@ import secrets
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from osmosis_ai.rollout.eval._config_file import ConfigFile
 from osmosis_ai.rollout.eval._console import say, stderr, stdout
@@ -18,7 +19,11 @@ from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._progress import ProgressDisplay
 from osmosis_ai.rollout.eval._report import write_page
 from osmosis_ai.rollout.eval._stored import RUNS, StoredRun
+from osmosis_ai.rollout.policy.answers import is_loopback
 from osmosis_ai.rollout.types.segment import check_path_segment
+
+_USUAL_KEY = "OPENAI_API_KEY"
+_OF_THE_GATEWAY = ("model", "api_key_env", "token_ids", "max_calls", "record")
 
 
 def run_evaluation(
@@ -68,8 +73,12 @@ def options_of(file: dict[str, Any], flags: dict[str, Any]) -> EvalOptions:
         msg = "give the run's --name or its directory, --output, not both"
         raise EvalError(msg)
     given.setdefault("output", RUNS / _run_name(given["dataset"], name))
+    if "base_url" not in given and "model" not in flags:
+        given.pop("model", None)
+    key_name = given.pop("api_key_env", None)
     return EvalOptions(
         **given,
+        upstream_key=_upstream_key(key_name, given.get("base_url", [])),
         server_key=os.environ.get("OSMOSIS_ROLLOUT_SERVER_KEY") or None,
         chat_key=os.environ.get("OSMOSIS_API_KEY") or None if "chat_url" in given else None,
     )
@@ -77,8 +86,22 @@ def options_of(file: dict[str, Any], flags: dict[str, Any]) -> EvalOptions:
 
 def _displaced(key: str, flags: dict[str, Any]) -> bool:
     # A flag takes the place of whatever the file says of the same choice.
-    choices = ({"url", "entrypoint"}, {"chat_url", "replay"}, {"name", "output"})
+    choices = ({"url", "entrypoint"}, {"chat_url", "replay", "base_url"}, {"name", "output"})
+    if key in _OF_THE_GATEWAY and {"chat_url", "replay"} & set(flags):
+        return True
     return any(key in choice and choice & set(flags) for choice in choices)
+
+
+def _upstream_key(name: str | None, base_urls: list[str]) -> str | None:
+    if name is not None:
+        if not os.environ.get(name):
+            msg = f"the environment lacks {name}, which --api-key-env names"
+            raise EvalError(msg)
+        return os.environ[name]
+    # A key that nobody named for these URLs goes to none that others could listen to.
+    parts = map(urlsplit, base_urls)
+    private = all(url.scheme == "https" or is_loopback(url.hostname or "") for url in parts)
+    return os.environ.get(_USUAL_KEY) or None if base_urls and private else None
 
 
 def _run_name(dataset: Path, name: str | None) -> str:

@@ -62,6 +62,20 @@ def parse_json(text: str) -> Any:
     return value
 
 
+def compact_json(value: object) -> bytes:
+    """Return the bytes of a value that came out of JSON.
+
+    Raises:
+        ValueError: it holds a number that JSON has no form for.
+    """
+    shape: Any = {"separators": (",", ":"), "allow_nan": False}
+    try:
+        return json.dumps(value, ensure_ascii=False, **shape).encode()
+    except UnicodeEncodeError:
+        # Half characters stand in JSON as escapes only.
+        return json.dumps(value, **shape).encode()
+
+
 def kind(value: object) -> str:
     """Return what JSON calls a value, with its article."""
     kinds: dict[type, str] = {

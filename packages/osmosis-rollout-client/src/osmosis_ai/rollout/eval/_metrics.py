@@ -24,6 +24,7 @@ class Group:
     statuses: Counter[OutcomeStatus] = field(default_factory=Counter[OutcomeStatus])
     categories: Counter[str] = field(default_factory=Counter[str])
     origins: Counter[str] = field(default_factory=Counter[str])
+    findings: Counter[str] = field(default_factory=Counter[str])
     rewards: list[float] = field(default_factory=list[float])
     numbers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     passed: int = 0
@@ -35,6 +36,7 @@ class Group:
         if outcome.status is OutcomeStatus.FAILURE:
             self.categories[outcome.err_category or "no result"] += 1
             self.origins[outcome.origin or "unknown"] += 1
+        self.findings.update({finding["kind"] for finding in outcome.findings})
         if outcome.reward is not None:
             self.rewards.append(outcome.reward)
             self.passed += bool(outcome.passed)
@@ -67,6 +69,7 @@ class Group:
             **{status.value: self.statuses[status] for status in OutcomeStatus},
             "failures_by_category": dict(sorted(self.categories.items())),
             "failures_by_origin": dict(sorted(self.origins.items())),
+            "findings": dict(sorted(self.findings.items())),
             "graded": self.graded,
             "passed": self.passed,
             "pass_rate": self.pass_rate,

@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._selection import RowSelection
+from osmosis_ai.rollout.policy.answers import is_loopback
 from osmosis_ai.rollout.types.protocol import ApiKey, HttpUrl
 
 
@@ -24,6 +26,12 @@ class EvalOptions:
         python: The interpreter to serve it with. By default that of the project's own `.venv`,
             if it has one, else the running one.
         chat_url: Base URL of the policy's endpoint, or None.
+        base_url: Base URLs of OpenAI-compatible upstreams that the policy gateway passes calls on
+            to, the least busy one first; empty for no gateway.
+        model: The model that the gateway asks for.
+        token_ids: Whether the gateway asks for token ids and log probabilities, for trajectories.
+        max_calls: How many calls the gateway has upstream at a time.
+        record: Whether the gateway keeps every answer, so that the run can be replayed.
         replay: What plays the policy: a file of recorded solutions, or a run that was recorded, by
             its name or its directory; or None.
         rows: The rows to run, such as `3,7,10-20`, counted from 0; by default all.
@@ -39,6 +47,7 @@ class EvalOptions:
         env: Further environment variables of the entrypoint's process; they are no secret.
         server_key: The rollout server's own key, or None.
         chat_key: Bearer for the policy's endpoint, or None.
+        upstream_key: Bearer for the gateway's upstreams, or None.
 
     Raises:
         EvalError: the options do not fit together.
@@ -50,6 +59,11 @@ class EvalOptions:
     entrypoint: str | None = None
     python: Path | None = None
     chat_url: str | None = None
+    base_url: list[str] = field(default_factory=list[str])
+    model: str | None = None
+    token_ids: bool = False
+    max_calls: int = 64
+    record: bool = False
     replay: Path | None = None
     rows: str | None = None
     limit: int | None = None
@@ -63,15 +77,20 @@ class EvalOptions:
     env: dict[str, str] = field(default_factory=dict[str, str])
     server_key: str | None = field(default=None, repr=False)
     chat_key: str | None = field(default=None, repr=False)
+    upstream_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.entrypoint is None):
             msg = "give either an entrypoint to serve, such as main.py:app, or --url of a server"
             raise EvalError(msg)
-        if (self.chat_url is None) == (self.replay is None):
-            msg = "give the policy, either --replay FILE or --chat-url URL"
+        if [self.chat_url is None, self.replay is None, not self.base_url].count(False) != 1:
+            msg = (
+                "give the policy, one of --base-url URL --model NAME (any OpenAI-compatible "
+                "endpoint), --chat-url URL and --replay FILE"
+            )
             raise EvalError(msg)
-        for name in ("attempts", "limit", "max_in_flight"):
+        self._check_gateway()
+        for name in ("attempts", "limit", "max_in_flight", "max_calls"):
             value: int | None = getattr(self, name)
             if value is not None and value < 1:
                 msg = f"{name} must be at least 1"
@@ -81,6 +100,23 @@ class EvalOptions:
         _check("--chat-url", self.chat_url, HttpUrl)
         _check("the rollout server's key", self.server_key, ApiKey)
         _check("the policy's key", self.chat_key, ApiKey)
+        _check("the upstream's key", self.upstream_key, ApiKey)
+        for url in self.base_url:
+            _check("--base-url", url, HttpUrl)
+
+    def _check_gateway(self) -> None:
+        if bool(self.base_url) != bool(self.model):
+            msg = "--base-url and --model go together: where the policy is, and what it is called"
+            raise EvalError(msg)
+        if not self.base_url and (self.record or self.token_ids):
+            msg = "--record and --token-ids need the gateway: give --base-url and --model"
+            raise EvalError(msg)
+        if self.base_url and self.url and not is_loopback(urlsplit(self.url).hostname or ""):
+            msg = (
+                "the gateway of --base-url listens on this machine's loopback, where the server "
+                "at --url cannot reach it: give --chat-url instead"
+            )
+            raise EvalError(msg)
 
     @property
     def selection(self) -> RowSelection | None:

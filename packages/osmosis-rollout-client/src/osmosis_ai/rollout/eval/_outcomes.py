@@ -133,6 +133,12 @@ class Outcome:
         """Which outcome of the run this is."""
         return self.row, self.attempt
 
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What the policy gateway found: each with its `kind`, and in words as its `message`."""
+        found: list[dict[str, Any]] = (self.policy or {}).get("findings", [])
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """Return it for a line of JSON."""
         return asdict(self)

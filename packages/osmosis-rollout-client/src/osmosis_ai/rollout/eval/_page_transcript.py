@@ -10,7 +10,7 @@ from osmosis_ai.rollout.eval._journal import Entry
 from osmosis_ai.rollout.eval._messages import Message, read_messages
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
 from osmosis_ai.rollout.eval._stored import StoredRun
-from osmosis_ai.rollout.eval._wording import failure_of, files_of, usage_of, verdict_of, work_of
+from osmosis_ai.rollout.eval._wording import failure_of, files_of, findings_of, usage_of, verdict_of, work_of
 
 
 def text(foreign: str) -> str:
@@ -32,6 +32,7 @@ def transcript(entry: Entry, run: StoredRun) -> str:
     sample = entry.sample or {"messages": entry.prompt, "metrics": None}
     parts = [
         _quiet(work_of(outcome)),
+        _pre(findings_of(outcome)),
         *map(_message, read_messages(sample["messages"])),
         _titled("label", entry.label or ""),
         _titled("metadata", _json(entry.metadata)),

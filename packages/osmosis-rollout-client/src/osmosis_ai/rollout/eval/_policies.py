@@ -1,4 +1,4 @@
-"""The policies of a run: an endpoint that is there, or what was recorded."""
+"""The policies of a run: a gateway, an endpoint that is there, or what was recorded."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._files import RunFiles
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Attempt, Job
 from osmosis_ai.rollout.eval._policy import Endpoint, Policy
-from osmosis_ai.rollout.eval._recording import RecordedRun
+from osmosis_ai.rollout.eval._recording import RecordedRun, Recording
 from osmosis_ai.rollout.eval._stored import RUNS, StoredRun
 from osmosis_ai.rollout.testing import RecordingError, ReplayPolicy
 
@@ -105,6 +106,12 @@ def policy_of(options: EvalOptions) -> Policy:
         if options.replay.is_dir() or (named.is_dir() and not options.replay.exists()):
             return RecordedRun(StoredRun.find(str(options.replay)))
         return RecordedSolutions(options.replay)
+    if options.base_url:
+        # Here, for nothing else needs an HTTP server.
+        from osmosis_ai.rollout.eval._gateway._gateway import Gateway
+
+        recording = Recording(RunFiles(options.output).recording) if options.record else None
+        return Gateway(options, recording)
     return RunningEndpoint(options.chat_url or "", options.chat_key)
 
 

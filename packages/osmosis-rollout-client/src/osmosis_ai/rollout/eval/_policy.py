@@ -14,10 +14,15 @@ class Endpoint:
     Attributes:
         url: Base URL of a streaming chat-completions endpoint.
         key: The bearer to send there, or None.
+        completion_callback_url: Who wants to be told, with the same key, that the workflow ended;
+            or None.
+        grader_callback_url: Who wants to be told that the grading ended, likewise.
     """
 
     url: str
     key: str | None = field(default=None, repr=False)
+    completion_callback_url: str | None = None
+    grader_callback_url: str | None = None
 
 
 class Policy(Protocol):

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._outcomes import Job, Place
@@ -40,18 +40,12 @@ class Recording:
     """Appends calls to a recording.
 
     Args:
-        path: The file; it is made where it is missing.
-
-    Raises:
-        RunError: it cannot be written.
+        path: The file; it is made with the first call, where it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise self._unwritable(error) from None
+        self._file: TextIO | None = None
 
     def append(self, job: Job, request: Mapping[str, Any], answer: Answer) -> None:
         """Write one call.
@@ -77,17 +71,17 @@ class Recording:
             "cut": answer.cut,
         }
         try:
+            self._file = self._file or self._path.open("a", encoding="utf-8")
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         except OSError as error:
-            raise self._unwritable(error) from None
+            msg = f"{self._path}: cannot be written: {error.strerror or error}"
+            raise RunError(msg) from None
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
-
-    def _unwritable(self, error: OSError) -> RunError:
-        return RunError(f"{self._path}: cannot be written: {error.strerror or error}")
+        if self._file is not None:
+            self._file.close()
 
 
 def request_digest(request: Mapping[str, Any]) -> str:

@@ -23,6 +23,11 @@ def failure_of(outcome: Outcome) -> str:
     return f"{kind}: {outcome.err_message}" if kind else outcome.err_message
 
 
+def findings_of(outcome: Outcome) -> str:
+    """Return what the policy gateway found, a line for each kind."""
+    return "\n".join(f"{found['kind']}: {found['message']}" for found in outcome.findings)
+
+
 def work_of(outcome: Outcome) -> str:
     """Return how long each phase took, and what is counted in the sample."""
     return ", ".join([*_seconds(outcome), *_counts(outcome)])

@@ -1,0 +1,139 @@
+"""One upstream, and one answer of it."""
+
+import os
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from osmosis_ai.rollout.policy.answers import Endpoint, bounded
+from osmosis_ai.rollout.policy.transport import environment_proxy
+
+FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
+"""What a request, or the reading of its answer, may fail with."""
+
+# A 429 that says to come back at once must not become a busy loop.
+_SHORTEST_REST_SEC: Final = 0.05
+
+
+class UpstreamError(Exception):
+    """No upstream answered, or an answer broke off; the text says which and why, without keys."""
+
+
+class Upstream:
+    """An endpoint, and how it is.
+
+    Attributes:
+        endpoint: Where it is, and its key.
+        scheme: `http` or `https`.
+        host: Its host.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        parts = urlsplit(endpoint.url)
+        self.scheme: str = parts.scheme
+        self.host: str = parts.hostname or ""
+        self._calls = 0
+        self._served = 0
+        self._rests_until = 0.0
+
+    @property
+    def load(self) -> tuple[float, int, int]:
+        """What makes one upstream less busy than another."""
+        return self.rest_sec, self._calls, self._served
+
+    @property
+    def rest_sec(self) -> float:
+        """How long it still wants no call, in seconds."""
+        return max(0.0, self._rests_until - time.monotonic())
+
+    def rest(self, seconds: float) -> None:
+        """Give it no call for so long."""
+        self._rests_until = time.monotonic() + max(seconds, _SHORTEST_REST_SEC)
+
+    @contextmanager
+    def busy(self) -> Generator[None]:
+        """Count a call while the context lasts."""
+        self._calls += 1
+        self._served += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    def describe(self, error: Exception) -> str:
+        """Return what went wrong with it, for people."""
+        proxy = environment_proxy(self.scheme, self.host)
+        route = f" through the environment's proxy {proxy.url}" if proxy else ""
+        reason = self.endpoint.redact(bounded(_reason(error)))
+        return f"{reason} ({self.endpoint.shown}{route})"
+
+
+class Answer:
+    """An upstream's answer whose body has begun; close it when done.
+
+    Attributes:
+        upstream: Whose it is.
+        status: The HTTP status.
+        headers: The headers.
+        first: The first bytes of the body, none where it is empty.
+        retries: How many tries it took before.
+        closing: What happens when it is closed.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        response: aiohttp.ClientResponse,
+        first: bytes,
+        retries: int,
+        closing: ExitStack,
+    ) -> None:
+        self.upstream = upstream
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.first = first
+        self.retries = retries
+        self.closing = closing
+        self._response = response
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the body is one JSON document rather than an event stream."""
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        return kind == "application/json" or self.first.lstrip().startswith(b"{")
+
+    async def read(self) -> bytes:
+        """Return the next bytes as they come, none at the end.
+
+        Raises:
+            UpstreamError: the connection broke.
+        """
+        try:
+            return await self._response.content.readany()
+        except FAILURES as error:
+            msg = f"the upstream's answer broke off: {self.upstream.describe(error)}"
+            raise UpstreamError(msg) from None
+
+    def close(self) -> None:
+        """End the call at the upstream too, unless it has been read to its end."""
+        self.closing.close()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError
+    ):
+        # aiohttp's own text speaks of TLS settings, and shows asyncio's calls.
+        number = error.os_error.errno or 0
+        reason = os.strerror(number) if number > 0 else str(error.os_error)
+        return f"cannot connect to {error.host}:{error.port}: {reason}"
+    if isinstance(error, TimeoutError):
+        return "nothing came in time"
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
+        return "the connection was lost"
+    return "the server did not answer in HTTP"

@@ -1,0 +1,191 @@
+"""The upstreams of a gateway: which one gets a call, and how often it is tried."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+import aiohttp
+
+from osmosis_ai.rollout.eval._gateway._answer import FAILURES, Answer, Upstream, UpstreamError
+from osmosis_ai.rollout.eval._gateway._extras import token_parameters
+from osmosis_ai.rollout.policy.answers import Endpoint
+from osmosis_ai.rollout.policy.transport import (
+    environment_proxy,
+    in_slices,
+    retry_after_sec,
+    tls_context,
+)
+
+# Deadlines are the rollouts' own. These are for upstreams that died without a word.
+_CONNECT_SEC: Final = 30.0
+_SILENCE_SEC: Final = 600.0
+# uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
+_IDLE_SEC: Final = 4.0
+_LOOK_SEC: Final = 10.0
+
+TRIES: Final = 3
+"""How many tries of one call may fail."""
+_BACKOFF_SEC: Final = 0.5
+LONGEST_REST_SEC: Final = 60.0
+"""The longest `Retry-After` that is waited for; a call with a longer one is told so at once."""
+LONGEST_WAIT_SEC: Final = 180.0
+"""How long all such waiting of one call may take."""
+_UNWELL: Final = frozenset({502, 503, 504})
+
+
+class Upstreams:
+    """Sends each call to the upstream that has the fewest, and tries again where that may help.
+
+    Args:
+        endpoints: The upstreams.
+        max_calls: How many calls they answer at a time, together; others wait in line.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], max_calls: int) -> None:
+        self._all = [Upstream(endpoint) for endpoint in endpoints]
+        self._slots = asyncio.Semaphore(max_calls)
+        self._session: aiohttp.ClientSession | None = None
+
+    def start(self) -> None:
+        """Get ready to send."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls_context()),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=_CONNECT_SEC, sock_read=_SILENCE_SEC
+            ),
+        )
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def token_parameters(self) -> dict[str, Any]:
+        """Return the parameters that make the upstreams send token ids; all are one engine."""
+        models: object = None
+        url = self._all[0].endpoint.url.replace("/chat/completions", "/models")
+        try:
+            async with asyncio.timeout(_LOOK_SEC):
+                async with self._request("GET", self._all[0], url) as response:
+                    models = await response.json(content_type=None)
+        except (*FAILURES, ValueError):
+            pass  # not every engine has this route
+        return token_parameters(models)
+
+    async def open(self, body: bytes) -> Answer:
+        """Send a call and return the answer, whatever it is, once its body has begun.
+
+        Failed connections are tried again, and 502, 503 and 504 on another upstream. Where all
+        upstreams answer 429 and say when they will take calls again, that is waited for.
+
+        Raises:
+            UpstreamError: there is no answer.
+        """
+        await self._slots.acquire()
+        try:
+            answer = await self._answer(body)
+        except BaseException:
+            self._slots.release()
+            raise
+        answer.closing.callback(self._slots.release)
+        return answer
+
+    async def _answer(self, body: bytes) -> Answer:
+        tries = _Tries(self._all)
+        while True:
+            upstream = tries.next_upstream()
+            if upstream.rest_sec:
+                await asyncio.sleep(upstream.rest_sec)
+                continue
+            try:
+                answer = await self._send(upstream, body, tries.count)
+            except FAILURES as error:
+                if not await tries.again_after_failure(upstream):
+                    msg = f"the upstream gave no answer: {upstream.describe(error)}"
+                    raise UpstreamError(msg) from None
+                continue
+            if not tries.again_after(answer):
+                return answer
+            answer.close()
+
+    async def _send(self, upstream: Upstream, body: bytes, retries: int) -> Answer:
+        with ExitStack() as closing:
+            closing.enter_context(upstream.busy())
+            headers = {
+                "Accept": "text/event-stream, application/json",
+                # A compressed stream comes in the compressor's blocks instead of as it is made.
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+            }
+            url = upstream.endpoint.url
+            request = self._request("POST", upstream, url, data=in_slices(body), headers=headers)
+            response = await request
+            closing.callback(response.close)
+            first = await response.content.readany()
+            return Answer(upstream, response, first, retries, closing.pop_all())
+
+    def _request(self, method: str, upstream: Upstream, url: str, **more: Any) -> Any:
+        assert self._session is not None
+        endpoint = upstream.endpoint
+        headers: dict[str, str] = more.pop("headers", {})
+        if endpoint.authorization:
+            headers["Authorization"] = endpoint.authorization
+        if proxy := environment_proxy(upstream.scheme, upstream.host):
+            more["proxy"] = proxy.url
+            if proxy.authorization:
+                more["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}
+        return self._session.request(method, url, headers=headers, allow_redirects=False, **more)
+
+
+class _Tries:
+    """The tries of one call, over all upstreams."""
+
+    def __init__(self, upstreams: Sequence[Upstream]) -> None:
+        self.count = 0
+        self._upstreams = upstreams
+        self._failed: set[Upstream] = set()
+        self._failures = 0
+        self._patient_until = time.monotonic() + LONGEST_WAIT_SEC
+
+    def next_upstream(self) -> Upstream:
+        """Return the upstream to try now."""
+        well = [upstream for upstream in self._upstreams if upstream not in self._failed]
+        return min(well, key=lambda upstream: upstream.load)
+
+    async def again_after_failure(self, upstream: Upstream) -> bool:
+        """Tell, when it is time for it, whether to try again after an upstream gave no answer."""
+        self._note_failure(upstream)
+        if self._failures >= TRIES:
+            return False
+        if len(self._failed) == len(self._upstreams):
+            self._failed.clear()
+            await asyncio.sleep(_BACKOFF_SEC * self._failures * random.uniform(1, 1.2))
+        return True
+
+    def again_after(self, answer: Answer) -> bool:
+        """Tell whether to try again instead of passing an answer on."""
+        if answer.status == 429:
+            self.count += 1
+            return self._may_wait(answer)
+        if answer.status not in _UNWELL:
+            return False
+        self._note_failure(answer.upstream)
+        return self._failures < TRIES and len(self._failed) < len(self._upstreams)
+
+    def _note_failure(self, upstream: Upstream) -> None:
+        self.count += 1
+        self._failures += 1
+        self._failed.add(upstream)
+
+    def _may_wait(self, answer: Answer) -> bool:
+        seconds = retry_after_sec(answer.headers.get("Retry-After", ""))
+        if seconds is None or seconds > LONGEST_REST_SEC:
+            return False
+        answer.upstream.rest(seconds)
+        soonest = min(one.rest_sec for one in self._upstreams if one not in self._failed)
+        return time.monotonic() + soonest < self._patient_until

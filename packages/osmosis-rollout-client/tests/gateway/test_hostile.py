@@ -1,0 +1,118 @@
+"""Requests that nobody should send."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from between import Start, job
+
+from osmosis_ai.rollout.testing import ScriptedPolicy
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "", "Basic eDp5", "B\u00e9"])
+async def test_a_wrong_bearer(between: Start, header: str | None) -> None:
+    """401 in OpenAI's shape, whatever the path, and no upstream hears of it."""
+    with ScriptedPolicy() as upstream:
+        async with between(upstream.url) as rollout, httpx.AsyncClient(trust_env=False) as http:
+            headers: dict[bytes, bytes] = (
+                {} if header is None else {b"Authorization": header.encode()}
+            )
+            for url in (rollout.endpoint.url, rollout.endpoint.url.replace("r-1", "r-2")):
+                response = await http.post(f"{url}/chat/completions", headers=headers, json={})
+                assert response.status_code == 401
+                assert response.json()["error"].keys() == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/v1/rollouts/r-2/chat/completions", 404),
+        ("POST", "/v1/rollouts/r-1/completions", 404),
+        ("POST", "/v1/rollouts//chat/completions", 404),
+        ("POST", "/v1/rollouts/r-1/../r-2/chat/completions", 404),
+        ("POST", "/v1/chat/completions", 404),
+        ("POST", "/v1/rollouts/r-2/grader-callback", 404),
+        ("GET", "/v1/rollouts/r-1/chat/completions", 405),
+        ("GET", "/", 404),
+    ],
+)
+async def test_a_wrong_place(between: Start, method: str, path: str, status: int) -> None:
+    """Only the rollout's own URL is there."""
+    with ScriptedPolicy() as upstream:
+        async with between(upstream.url) as rollout:
+            root = rollout.endpoint.url.removesuffix("/v1/rollouts/r-1")
+            response = await rollout.http.request(method, root + path, json={})
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"junk",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"temperature": NaN}',
+        b'{"temperature": 1e999}',
+        b'{"a":' * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+    ],
+)
+async def test_a_junk_body(between: Start, body: bytes) -> None:
+    """400, without a word of what was sent, and nothing goes upstream."""
+    with ScriptedPolicy() as upstream:
+        async with between(upstream.url) as rollout:
+            response = await rollout.post(body)
+            assert await rollout.findings() == {}
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("the body is not")
+
+
+@pytest.mark.parametrize("messages", ["null", "[]", '[1, null, {"content": [[]]}]', '"hi"', "{}"])
+async def test_messages_that_are_none(between: Start, messages: str) -> None:
+    """The upstream judges them, as it would have."""
+    with ScriptedPolicy(respond=lambda request: "4") as upstream:
+        async with between(upstream.url) as rollout:
+            direct = await rollout.http.post(
+                f"{upstream.url}/chat/completions", json={"messages": json.loads(messages)}
+            )
+            through = await rollout.post(f'{{"messages": {messages}}}'.encode())
+            report = await rollout.end()
+    assert through.status_code == direct.status_code
+    assert report["calls"] == 1
+
+
+async def test_a_huge_body(between: Start) -> None:
+    """413 as soon as it is too long, and the gateway goes on."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url) as rollout:
+            response = await rollout.post(b'{"a": "' + b"x" * (65 * 1024 * 1024) + b'"}')
+            assert response.status_code == 413
+            assert response.json()["error"]["message"] == "the body is longer than 64 MiB"
+            assert (await rollout.ask()).status_code == 200
+
+
+async def test_a_rollout_that_has_ended(between: Start) -> None:
+    """Work that it left behind gets no answer any more; its server may still report."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url) as rollout:
+            await rollout.ask()
+            rollout.gateway.report(job(), None)
+            assert (await rollout.ask()).status_code == 404
+            assert await rollout.call_back("completion")
+            await rollout.call_back("grader")
+    assert len(upstream.requests) == 1
+
+
+async def test_a_connection_that_says_nothing(between: Start) -> None:
+    """It holds nothing up."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url) as rollout:
+            url = httpx.URL(rollout.endpoint.url)
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(b"POST /v1/rollouts/r-1/chat/completions HTTP/1.1\r\nContent-Le")
+            assert (await rollout.ask()).status_code == 200
+            writer.close()
