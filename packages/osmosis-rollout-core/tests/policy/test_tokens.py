@@ -55,6 +55,16 @@ async def test_sglangs_meta_info_is_read_in_both_its_ways(serve: Any, cumulative
     assert answered.logprobs == [-0.1, -0.2, -0.3]
 
 
+@pytest.mark.parametrize("named", [3, 2])
+async def test_llama_cpps_log_probabilities_name_the_tokens(serve: Any, named: int) -> None:
+    """Ids that are not there for every token are no ids of the answer."""
+    entries = [entry | {"id": 7 + place} for place, entry in enumerate(ENTRIES[:named])]
+    client, _ = serve(reply(["4", "!"], logprobs=[*entries, *ENTRIES[named:]]))
+    answered = await client.complete([USER])
+    assert answered.token_ids == ([7, 8, 9] if named == 3 else None)
+    assert answered.logprobs == [-0.1, -0.2, -0.3]
+
+
 async def test_prompt_tokens_may_come_without_a_choice(serve: Any) -> None:
     """A first chunk of its own may bring them."""
     client, _ = serve(
