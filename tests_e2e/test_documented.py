@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -70,6 +71,26 @@ def test_the_public_samples_are_served(
         document = json.loads((folder / "trajectory.json").read_bytes())
         assert [step["message"] for step in document["steps"]] == ["2+2?", "done"]
         assert document["extra"]["osmosis"]["sample_metrics"] == {"steps": 1.0}
+
+
+def test_the_evaluation_of_the_clients_readme(run_eval: Any, policy: ScriptedPolicy) -> None:
+    """Its first command, with a model at the base URL that it names."""
+    [command] = [
+        block
+        for block in blocks("packages/osmosis-rollout-client/README.md", "sh")
+        if "--base-url" in block
+    ]
+    line = command.replace("\\\n", " ").replace("http://127.0.0.1:8080/v1", policy.url)
+    program, *arguments = shlex.split(line)
+    assert (program, arguments.pop(0)) == ("osmosis-rollout", "eval")
+    source = PROJECT.with_name("moods.py").read_text(encoding="utf-8")
+    (run_eval.folder / "main.py").write_text(source, encoding="utf-8")
+    row = '{"user_prompt": "2+2?", "ground_truth": "4"}'
+    (run_eval.folder / "questions.jsonl").write_text(row, encoding="utf-8")
+    run = run_eval(*arguments)
+    assert run.status == 0, run.stderr
+    assert run.metrics["passed"] == 4
+    assert {request.body["model"] for request in policy.requests} == {"Qwen/Qwen3-8B"}
 
 
 def test_the_readmes_project(run_eval: Any, policy: ScriptedPolicy) -> None:

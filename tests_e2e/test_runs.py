@@ -389,7 +389,11 @@ def test_the_files_of_existing_users(
     run = run_eval(*command, SEARCH_KEY="s3cret")
     assert run.status == 0, run.stderr
     assert [(result["row"], result["attempt"]) for result in run.results] == [(0, 1), (0, 2)]
-    for name in ("dataset is no file", "commit_sha has no effect", "model_path has no effect"):
+    for name in (
+        "dataset is no file",
+        "commit_sha has no effect",
+        "the model that it names has no effect",
+    ):
         assert name in run.stderr
     written = "".join(path.read_text() for path in run.output.glob("*.json*"))
     assert "s3cret" not in written

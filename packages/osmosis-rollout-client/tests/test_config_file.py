@@ -40,11 +40,15 @@ def test_the_policy_of_a_file(tmp_path: Path) -> None:
     """One upstream is as good as a list of them; the model of older files has its own place."""
     config = read(tmp_path, 'base-url = "http://a/v1"\nmodel = "m"\napi-key-env = "K"\n')
     assert config.options == {"base_url": ["http://a/v1"], "model": "m", "api_key_env": "K"}
-    config = read(tmp_path, 'base_url = ["http://a/v1", "http://b/v1"]\n[experiment]\nmodel_path = "m"')
+    config = read(
+        tmp_path, 'base_url = ["http://a/v1", "http://b/v1"]\n[experiment]\nmodel_path = "m"'
+    )
     assert config.options == {"base_url": ["http://a/v1", "http://b/v1"], "model": "m"}
 
 
-@pytest.mark.parametrize("policy", [{"chat_url": "http://a/v1"}, {"replay": Path("solutions.jsonl")}])
+@pytest.mark.parametrize(
+    "policy", [{"chat_url": "http://a/v1"}, {"replay": Path("solutions.jsonl")}]
+)
 def test_the_model_of_a_file_counts_for_a_base_url_alone(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:

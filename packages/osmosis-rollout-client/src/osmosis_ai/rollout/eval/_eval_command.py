@@ -45,6 +45,8 @@ def run_evaluation(
     for note in file.notes if file else []:
         say(errors, f"{config}: {note}")
     options = options_of(file.options if file else {}, flags)
+    if file and "model" in file.options and options.model is None:
+        say(errors, f"{config}: the model that it names has no effect without --base-url")
     with ProgressDisplay(errors) as progress:
         report = asyncio.run(evaluate(options, progress))
     write_page(StoredRun.find(str(options.output)))

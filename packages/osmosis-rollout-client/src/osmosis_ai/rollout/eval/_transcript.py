@@ -10,7 +10,14 @@ from osmosis_ai.rollout.eval._console import say, say_below
 from osmosis_ai.rollout.eval._journal import Entry
 from osmosis_ai.rollout.eval._messages import Message, read_messages
 from osmosis_ai.rollout.eval._outcomes import Outcome, OutcomeStatus
-from osmosis_ai.rollout.eval._wording import failure_of, files_of, findings_of, usage_of, verdict_of, work_of
+from osmosis_ai.rollout.eval._wording import (
+    failure_of,
+    files_of,
+    findings_of,
+    usage_of,
+    verdict_of,
+    work_of,
+)
 
 _COLOURS = {"system": "dim", "user": "cyan", "assistant": "green", "tool": "yellow"}
 
