@@ -36,7 +36,7 @@ class Group:
         if outcome.status is OutcomeStatus.FAILURE:
             self.categories[outcome.err_category or "no result"] += 1
             self.origins[outcome.origin or "unknown"] += 1
-        self.findings.update({finding["kind"] for finding in outcome.findings})
+        self.findings.update(finding["kind"] for finding in outcome.findings)
         if outcome.reward is not None:
             self.rewards.append(outcome.reward)
             self.passed += bool(outcome.passed)
