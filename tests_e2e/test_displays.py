@@ -98,6 +98,25 @@ def test_no_color_leaves_a_terminal_without_colours(
     assert styles <= {"", "0", "1", "2", "3"}
 
 
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"FORCE_COLOR": "1"}])
+def test_nothing_moves_where_nothing_can(
+    run_eval: Any,
+    dataset: Callable[..., Path],
+    policy: ScriptedPolicy,
+    environment: dict[str, str],
+) -> None:
+    """A dumb terminal, and a pipe that is to have colours, get lines on the progress."""
+    command = (dataset({}, {}), APP, "--chat-url", policy.url)
+    if "TERM" in environment:
+        shown = on_a_terminal(run_eval.line(*command), run_eval.folder, **environment)
+        assert "\x1b" not in shown
+    else:
+        run = run_eval(*command, **environment)
+        shown = run.stdout + run.stderr
+    assert "2/2 done, 0 of 2 passed (0.0 %)" in shown
+    assert not re.search(r"\x1b\[[0-9;?]*[^m0-9;?]", shown)
+
+
 def test_trajectories_are_named_where_there_are_some(
     run_eval: Any, dataset: Callable[..., Path], policy: ScriptedPolicy
 ) -> None:

@@ -138,12 +138,12 @@ def test_counts_that_do_not_add_up_are_loud(run_eval: Any, dataset: Callable[...
 def interrupted(
     run_eval: Any, data: Path, policy: ScriptedPolicy, *signals: signal.Signals
 ) -> tuple[Any, int]:
-    """Start an evaluation that hangs after its first row, and send it the signals."""
+    """Start an evaluation, and send it the signals once two rows hang and one has ended."""
     process = run_eval.start(data, APP, "--chat-url", policy.url, "--max-in-flight", "2")
-    results = run_eval.output / "results.jsonl"
+    results, log = run_eval.output / "results.jsonl", run_eval.output / "server.log"
     until(lambda: results.exists() and results.stat().st_size > 0)
-    log = (run_eval.output / "server.log").read_text()
-    server = int(log.split("Started server process [")[1].split("]")[0])
+    until(lambda: log.read_text().count("about to hang") == 2)
+    server = int(log.read_text().split("Started server process [")[1].split("]")[0])
     assert is_running(server)
     for number in signals:
         process.send_signal(number)

@@ -109,6 +109,7 @@ def test_an_interrupted_run_goes_on_under_its_name(
     command = (data, "main.py:app", "--chat-url", policy.url, "--max-in-flight", "2")
     process = run_eval.start(*command)
     until(lambda: len(acknowledged(run_eval.output)) == 1)
+    until(lambda: (run_eval.output / "server.log").read_text().count("about to hang") == 2)
     process.send_signal(signal.SIGINT)
     first = run_eval.finish(process)
     assert [result["status"] for result in first.results] == [

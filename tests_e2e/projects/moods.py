@@ -27,6 +27,7 @@ class Moody(AgentWorkflow):
             case "exit":
                 sys.exit("leaving")
             case "hang":
+                print("about to hang", flush=True)
                 await asyncio.Event().wait()
             case "cancel":
                 context = get_rollout_context()

@@ -41,9 +41,11 @@ class ProgressDisplay(Listener):
         self._kinds: Counter[str] = Counter()
         self._began = time.monotonic()
         self._bar = _Bar(console)
+        # FORCE_COLOR makes consoles of pipes, but nothing can move in them.
+        self._has_bar = console.is_interactive and console.file.isatty()
 
     def __enter__(self) -> Self:
-        if self._console.is_interactive:
+        if self._has_bar:
             self._bar.start()
         return self
 
@@ -53,7 +55,7 @@ class ProgressDisplay(Listener):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._console.is_interactive:
+        if self._has_bar:
             self._bar.stop()
 
     @override
@@ -73,7 +75,7 @@ class ProgressDisplay(Listener):
         self._tokens += outcome.completion_tokens or 0
         if outcome.status in {OutcomeStatus.FAILURE, OutcomeStatus.CANCELLED}:
             self._show_failure(outcome)
-        if not self._console.is_interactive and self._reached_a_tenth():
+        if not self._has_bar and self._reached_a_tenth():
             say(self._console, f"{self._done}/{self._total} done, {self._bar.summary}")
 
     @override
