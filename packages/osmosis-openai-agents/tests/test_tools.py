@@ -24,6 +24,7 @@ from agents import (
     output_guardrail,
 )
 from agents.extensions import handoff_filters
+from openai import omit
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
@@ -138,9 +139,7 @@ async def test_b52_settings_about_tools_without_tools(
     assert not {"parallel_tool_calls", "tool_choice", "tools"} & policy.requests[0].body.keys()
 
 
-async def test_settings_reach_the_policy(
-    policy: ScriptedPolicy, rollout: RolloutContext, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_settings_reach_the_policy(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
     """An explicit setting beats the placeholder's parameter, and the run's beats the agent's."""
     policy.add("4")
     params = {"temperature": 0.1, "top_k": 5, "max_tokens": 9, "extra_body": {"min_p": 0.1}}
@@ -157,7 +156,8 @@ async def test_settings_reach_the_policy(
         verbosity="low",
         extra_args={"seed": 7},
         extra_body={"repetition_penalty": 1.1},
-        extra_headers={"X-Secret": "s"},
+        extra_headers={"X-Tenant": "t-1", "X-Unwanted": omit},
+        extra_query={"region": "eu"},
     )
     with rollout:
         agent = build(model=OsmosisRolloutModel(params=params), model_settings=settings)
@@ -184,9 +184,9 @@ async def test_settings_reach_the_policy(
         "seed": 7,
         "repetition_penalty": 1.1,
     }
-    assert "x-secret" not in request.headers
-    assert "extra_headers" in caplog.text
-    assert "X-Secret" not in caplog.text
+    assert request.headers["x-tenant"] == "t-1"
+    assert "x-unwanted" not in request.headers
+    assert request.query == "region=eu"
 
 
 async def test_usage_is_asked_for_unless_unwanted(

@@ -28,7 +28,7 @@ os.environ["HTTPS_PROXY"] = f"http://127.0.0.1:{proxy.server_port}"
 os.environ["OPENAI_API_KEY"] = "sk-host"
 
 from agents import (
-    RunConfig, Runner, TracingProcessor, add_trace_processor, function_tool,
+    ModelSettings, RunConfig, Runner, TracingProcessor, add_trace_processor, function_tool,
     set_tracing_export_api_key, trace,
 )
 from agents.tracing import custom_span
@@ -52,7 +52,10 @@ class Mine(TracingProcessor):
 
 async def rollout(number, reply="4", **kwargs):
     with ScriptedPolicy(reply) as policy, RolloutContext(policy.url, rollout_id=f"r-{number}"):
-        agent = OsmosisAgent(name="a", model=OsmosisRolloutModel())
+        settings = ModelSettings(
+            temperature=0.5, extra_headers={"X-Key": "sek-ret"}, extra_query={"key": "sek-ret"}
+        )
+        agent = OsmosisAgent(name="a", model=OsmosisRolloutModel(), model_settings=settings)
         session = OsmosisMemorySession()
         try:
             await Runner.run(agent, "2+2?", session=session, **kwargs)
@@ -104,6 +107,13 @@ def told() -> dict[str, Any]:
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
+
+
+def test_keys_are_no_part_of_a_trace(told: dict[str, Any]) -> None:
+    """Sampling parameters are told, headers and queries of the request are not."""
+    [span] = [span for span in told["spans"] if span["span_data"]["type"] == "generation"]
+    assert span["span_data"]["model_config"] == {"temperature": 0.5}
+    assert "sek-ret" not in json.dumps(told)
 
 
 def test_nothing_leaves_the_host(told: dict[str, Any]) -> None:

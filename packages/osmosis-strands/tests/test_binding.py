@@ -30,12 +30,14 @@ async def test_calls_the_rollouts_policy(policy: ScriptedPolicy, rollout: Rollou
     """The URL and key are the context's, the parameters the placeholder's, the model nobody's."""
     policy.add("4")
     with rollout:
-        agent = build(model=OsmosisRolloutModel(params={"temperature": 0.7, "top_k": 5}))
+        params = {"temperature": 0.7, "extra_body": {"top_k": 5}, "extra_headers": {"X-A": "b"}}
+        agent = build(model=OsmosisRolloutModel(params=params))
         result = await agent.invoke_async()
     assert str(result).strip() == "4"
     [request] = policy.requests
     assert request.path == "/v1/chat/completions"
     assert request.headers["authorization"] == "Bearer sek-ret"
+    assert request.headers["x-a"] == "b"
     assert request.body["model"] == "osmosis-rollout"
     assert request.body["stream"] is True
     assert (request.body["temperature"], request.body["top_k"]) == (0.7, 5)

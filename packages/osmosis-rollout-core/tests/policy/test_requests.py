@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from osmosis_ai.rollout import RolloutContext
-from osmosis_ai.rollout.policy import PolicyClient
-from osmosis_ai.rollout.testing import ScriptedPolicy, reply
+from osmosis_ai.rollout.policy import PolicyClient, PolicyError
+from osmosis_ai.rollout.testing import ScriptedPolicy, error_reply, reply
 
 USER = {"role": "user", "content": "2+2?"}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -241,3 +241,56 @@ async def test_b27_calls_to_elsewhere_use_the_proxy_and_failures_name_it(
     with pytest.raises(Exception, match=r"policy\.invalid") as caught:
         await PolicyClient("http://policy.invalid/v1").complete([USER])
     assert "proxy" not in str(caught.value)
+
+
+async def test_extra_headers_query_and_body(serve: Any) -> None:
+    """They go where their names say; a body's parameter may be called like an argument."""
+    client, policy = serve("4")
+    await client.complete(
+        [USER],
+        extra_headers={"X-Tenant": "t 1", "User-Agent": "mine"},
+        extra_query={"tag": ["a", "b c"], "debug": True},
+        extra_body={"tools": [TOOL], "top_k": 3},
+        top_k=2,
+    )
+    (request,) = policy.requests
+    assert request.headers["x-tenant"] == "t 1"
+    assert request.headers["user-agent"] == "mine"
+    assert request.path == "/v1/chat/completions"
+    assert request.query == "tag=a&tag=b+c&debug=true"
+    assert request.body["tools"] == [TOOL]
+    assert request.body["top_k"] == 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"extra_headers": {"authorization": "Bearer sek-ret-value"}}, "authorization.*api_key"),
+        ({"extra_headers": {"Content-Type": "sek-ret-value"}}, "cannot set Content-Type"),
+        ({"extra_headers": {"Host": "sek-ret-value"}}, "cannot set Host"),
+        ({"extra_headers": {"X-A": "sek-ret-value\r\nX-B: 1"}}, "cannot send its X-A"),
+        ({"extra_headers": {"X-A": "sek-ret-valu\u00e9"}}, "cannot send its X-A"),
+        ({"extra_headers": {"sek-ret-value: x": "1"}}, "a name that no header can have"),
+        ({"extra_query": {"version": "sek-ret-value"}}, "cannot set version.*already"),
+        ({"extra_body": {"n": 2}}, "n must be 1"),
+    ],
+)
+async def test_what_extras_cannot_be(extra: dict[str, Any], message: str) -> None:
+    """What the call itself needs is not replaced, and nothing of a value is in the error."""
+    client = PolicyClient("http://127.0.0.1:9/v1?version=")
+    with pytest.raises(ValueError, match=message) as caught:
+        await client.complete([USER], **extra)
+    assert "sek-ret" not in str(caught.value)
+
+
+async def test_a_server_that_repeats_extras_is_not_quoted_with_them(serve: Any) -> None:
+    """Long values may be keys; short ones are left, as they are parts of ordinary words."""
+    echoed = "no tenant sek-ret-value in eu with sek-ret-value-2, region eu"
+    client, _ = serve(error_reply(403, echoed))
+    with pytest.raises(PolicyError) as caught:
+        await client.complete(
+            [USER],
+            extra_headers={"X-Tenant": "Token sek-ret-value", "X-Region": "eu"},
+            extra_query={"key": "sek-ret-value-2"},
+        )
+    assert caught.value.message == "no tenant [secret] in eu with [secret], region eu"

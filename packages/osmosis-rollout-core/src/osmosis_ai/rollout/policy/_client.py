@@ -34,6 +34,9 @@ class PolicyClient:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_query: Mapping[str, object] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> PolicyReply:
         """Call the policy once and return its whole answer.
@@ -41,6 +44,10 @@ class PolicyClient:
         Args:
             messages: The conversation, in chat-completions form. Roles are sent unchanged.
             tools: Tool definitions, in chat-completions form.
+            extra_headers: Further headers. What the client sets itself, such as Authorization, it
+                does not give away.
+            extra_query: What to add to the URL's query; a list repeats its name.
+            extra_body: Parameters that are named like an argument of this method, or any other.
             params: Sampling parameters and whatever else the endpoint takes, sent as they are.
 
         Raises:
@@ -51,7 +58,15 @@ class PolicyClient:
             ValueError: the request cannot be sent as it is.
         """
         last: PolicyPiece | PolicyReply | None = None
-        async with aclosing(self.stream(messages, tools=tools, **params)) as items:
+        items = self.stream(
+            messages,
+            tools=tools,
+            extra_headers=extra_headers,
+            extra_query=extra_query,
+            extra_body=extra_body,
+            **params,
+        )
+        async with aclosing(items):
             async for item in items:
                 last = item
         assert isinstance(last, PolicyReply)
@@ -62,6 +77,9 @@ class PolicyClient:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_query: Mapping[str, object] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> AsyncGenerator[PolicyPiece | PolicyReply]:
         """Call the policy once and yield the pieces of its answer as they come.
@@ -71,11 +89,14 @@ class PolicyClient:
         (`contextlib.aclosing`): that ends the generation at the endpoint too.
         """
         # Here, so that importing the client costs no HTTP stack.
+        from osmosis_ai.rollout.policy._endpoint import Endpoint
         from osmosis_ai.rollout.policy._exchange import exchange
 
         url, api_key, rollout = self._address()
+        endpoint = Endpoint.at(url, api_key, extra_headers=extra_headers, extra_query=extra_query)
+        params |= extra_body or {}
         record = _recorder(rollout, messages)
-        async with aclosing(exchange(url, api_key, messages, tools, params, rollout)) as items:
+        async with aclosing(exchange(endpoint, messages, tools, params, rollout)) as items:
             async for item in items:
                 if isinstance(item, PolicyReply):
                     record(item)

@@ -2,11 +2,23 @@
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from typing import Any, Final, Self, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
+import httpx
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
+# What says how the request is sent, by whom it is allowed, and what can be read of its answer.
+_OWN_HEADERS: Final = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-encoding"}
+    | {"content-length", "content-type", "expect", "host", "proxy-authorization", "te", "trailer"}
+    | {"transfer-encoding", "upgrade"}
+)
+# Below that length, a text without it would be spoilt rather than a secret be kept.
+_MIN_SECRET_CHARS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,38 +29,69 @@ class Endpoint:
         url: The whole URL, without user and password; its query may hold secrets.
         shown: The URL for error texts, without the query.
         authorization: The Authorization header's value, or None to send none.
-        secret: The key or password, so that no text repeats it.
+        secrets: The key or password, and what else no text may repeat; longer ones first.
+        extra_headers: Further headers of the request.
     """
 
     url: str = field(repr=False)
     shown: str
     authorization: str | None = field(default=None, repr=False)
-    secret: str = field(default="", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    extra_headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @classmethod
-    def at(cls, base_url: str, api_key: str | None) -> Self:
+    def at(
+        cls,
+        base_url: str,
+        api_key: str | None,
+        *,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_query: Mapping[str, object] | None = None,
+    ) -> Self:
         """Return the endpoint below an OpenAI-style base URL.
 
         White space around the key is dropped: keys come out of files that end in a newline. A user
         and password in the URL serve when there is no key.
 
+        Args:
+            base_url: The URL.
+            api_key: Bearer for it.
+            extra_headers: Headers to send besides those that the call itself needs.
+            extra_query: What to add to the URL's query.
+
         Raises:
-            ValueError: the URL is no http(s) URL, or the key cannot stand in a header.
+            ValueError: the URL is no http(s) URL, the key or a further header cannot stand in one,
+                or what is extra would replace what the call needs.
         """
         parts = _split(base_url)
-        path = f"{parts.path.rstrip('/')}/chat/completions"
-        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, fragment="")
-        url, shown = urlunsplit(bare), urlunsplit(bare._replace(query=""))
+        headers, added = dict(extra_headers or {}), _query(parts.query, extra_query or {})
+        _check_headers(headers)
+        bare = parts._replace(
+            netloc=parts.netloc.rpartition("@")[2],
+            path=f"{parts.path.rstrip('/')}/chat/completions",
+            query="&".join(filter(None, (parts.query, str(added)))),
+            fragment="",
+        )
+        authorization, secret = basic_authorization(parts), unquote(parts.password or "")
         if key := (api_key or "").strip():
             if not _HEADER_SAFE.fullmatch(key):
                 msg = "the policy's api_key cannot be sent: a header takes visible ASCII only"
                 raise ValueError(msg)
-            return cls(url, shown, f"Bearer {key}", key)
-        return cls(url, shown, basic_authorization(parts), unquote(parts.password or ""))
+            authorization, secret = f"Bearer {key}", key
+        values = [*headers.values(), *(value for _, value in added.multi_items())]
+        return cls(
+            url=urlunsplit(bare),
+            shown=urlunsplit(bare._replace(query="")),
+            authorization=authorization,
+            secrets=_secrets(secret, values),
+            extra_headers=headers,
+        )
 
     def redact(self, text: str) -> str:
-        """Return the text without the key, which some servers repeat in their errors."""
-        return text.replace(self.secret, "[secret]") if self.secret else text
+        """Return the text without keys and their like, which servers repeat in their errors."""
+        for secret in self.secrets:
+            text = text.replace(secret, "[secret]")
+        return text
 
 
 def basic_authorization(parts: SplitResult) -> str | None:
@@ -57,6 +100,33 @@ def basic_authorization(parts: SplitResult) -> str | None:
         return None
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            msg = "extra_headers holds a name that no header can have"
+            raise ValueError(msg)
+        if name.lower() in _OWN_HEADERS:
+            hint = ": give the client an api_key" if name.lower() == "authorization" else ""
+            msg = f"extra_headers cannot set {name}, which is the policy client's own{hint}"
+            raise ValueError(msg)
+        if not _HEADER_SAFE.fullmatch(value):
+            msg = f"extra_headers cannot send its {name}: a header takes visible ASCII only"
+            raise ValueError(msg)
+
+
+def _query(given: str, extra: Mapping[str, object]) -> httpx.QueryParams:
+    taken = {name for name, _ in parse_qsl(given, keep_blank_values=True)}
+    if repeated := sorted(taken & extra.keys()):
+        msg = f"extra_query cannot set {', '.join(repeated)}, which the policy's URL has already"
+        raise ValueError(msg)
+    return httpx.QueryParams(cast("dict[str, Any]", dict(extra)))
+
+
+def _secrets(key: str, values: Iterable[str]) -> tuple[str, ...]:
+    words = {word for value in values for word in value.split() if len(word) >= _MIN_SECRET_CHARS}
+    return tuple(sorted(filter(None, {key, *words}), key=len, reverse=True))
 
 
 def _split(url: str) -> SplitResult:

@@ -18,8 +18,7 @@ from osmosis_ai.rollout.policy._sse import EventDecoder
 
 
 async def exchange(
-    base_url: str,
-    api_key: str | None,
+    endpoint: Endpoint,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     params: Mapping[str, Any],
@@ -32,7 +31,6 @@ async def exchange(
         RolloutEndedError: `rollout` was over first.
         ValueError: the request cannot be sent as it is.
     """
-    endpoint = Endpoint.at(base_url, api_key)
     body = await encode_request(messages, tools, params)
     assembly = Assembly()
     async with (

@@ -118,6 +118,7 @@ async def open_answer(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes
 
 async def _attempt(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -> Answer:
     headers = {
+        **endpoint.extra_headers,
         "Accept": "text/event-stream, application/json",
         # A compressed stream comes in the compressor's blocks instead of as it is made.
         "Accept-Encoding": "identity",

@@ -33,6 +33,7 @@ class PolicyRequest:
         headers: By lower-case name.
         body: The parsed body.
         outcome: How the request ended; `open` while it is being answered.
+        query: The query of what was asked for, without the question mark.
     """
 
     number: int
@@ -40,6 +41,7 @@ class PolicyRequest:
     headers: dict[str, str] = field(repr=False)
     body: dict[str, Any] = field(repr=False)
     outcome: Outcome = "open"
+    query: str = field(default="", repr=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     @property
@@ -148,7 +150,9 @@ class ChatEndpoint(ABC):
         request: PolicyRequest | None = None
         try:
             body = _body(http)
-            request = PolicyRequest(next(self._numbers), http.path, http.headers, body)
+            request = PolicyRequest(
+                next(self._numbers), http.path, http.headers, body, query=http.query
+            )
             return request, self._as_asked(self._answer(request), request)
         except HttpError as error:
             return request, error_reply(error.status, error.message)

@@ -19,12 +19,14 @@ class HttpRequest:
     Attributes:
         method: As sent, e.g. `POST`.
         path: The target without its query.
+        query: The target's query, without the question mark.
         headers: By lower-case name; a repeated header's values are joined with `, `.
         body: The decoded body.
     """
 
     method: str
     path: str
+    query: str
     headers: dict[str, str]
     body: bytes
 
@@ -75,7 +77,7 @@ async def read_request(reader: Reader, writer: asyncio.StreamWriter) -> HttpRequ
     if head is None:
         return None
     request_line, *header_lines = head.decode("latin-1").split("\r\n")
-    method, path = _parse_request_line(request_line)
+    method, path, query = _parse_request_line(request_line)
     headers = _parse_headers(header_lines)
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -83,7 +85,7 @@ async def read_request(reader: Reader, writer: asyncio.StreamWriter) -> HttpRequ
         body = await _read_body(reader, headers)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise HttpError(400, "the request's body is cut off or badly framed") from None
-    return HttpRequest(method, path, headers, body)
+    return HttpRequest(method, path, query, headers, body)
 
 
 async def _read_head(reader: Reader) -> bytes | None:
@@ -98,14 +100,15 @@ async def _read_head(reader: Reader) -> bytes | None:
     return head.strip(b"\r\n")
 
 
-def _parse_request_line(line: str) -> tuple[str, str]:
+def _parse_request_line(line: str) -> tuple[str, str, str]:
     parts = line.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/"):
         raise HttpError(400, "the first line is no HTTP request line")
     method, target, version = parts
     if version != "HTTP/1.1":
         raise HttpError(505, "only HTTP/1.1 is spoken here")
-    return method, target.partition("?")[0]
+    path, _, query = target.partition("?")
+    return method, path, query
 
 
 def _parse_headers(lines: list[str]) -> dict[str, str]:

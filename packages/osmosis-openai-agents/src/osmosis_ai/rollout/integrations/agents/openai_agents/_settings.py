@@ -1,19 +1,16 @@
 """Sampling parameters: what the placeholder was given, and what the agent's settings say."""
 
-import logging
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Final
 
 from agents import ModelSettings
 
 from osmosis_ai.rollout.integrations.agents.openai_agents._sdk import chat_tool_choice
 
-_log = logging.getLogger(__name__)
-
 # Fields of ModelSettings that chat completions know by the same name. Releases differ in which of
 # them they have.
 _SAME_NAME: Final = (
+    "extra_query",
     "frequency_penalty",
     "max_tokens",
     "metadata",
@@ -28,7 +25,6 @@ _SAME_NAME: Final = (
     "verbosity",
 )
 _ABOUT_TOOLS: Final = ("parallel_tool_calls", "tool_choice")
-_ABOUT_TRANSPORT: Final = ("extra_headers", "extra_query")
 
 
 def request_params(
@@ -43,9 +39,6 @@ def request_params(
     """
     merged = {**_flat(params), **_explicit(settings)}
     merged |= _flat({**(settings.extra_args or {}), "extra_body": settings.extra_body})
-    for name in _ABOUT_TRANSPORT:
-        if merged.pop(name, None) or getattr(settings, name):
-            _warn_about(name)
     if has_tools:
         return merged
     return {name: value for name, value in merged.items() if name not in _ABOUT_TOOLS}
@@ -63,14 +56,13 @@ def _explicit(settings: ModelSettings) -> dict[str, Any]:
     given["tool_choice"] = chat_tool_choice(settings.tool_choice)
     if settings.reasoning is not None:
         given["reasoning_effort"] = settings.reasoning.effort
+    if settings.extra_headers is not None:
+        # Those that are set to the SDK's `omit` are to be left out.
+        headers = settings.extra_headers.items()
+        given["extra_headers"] = {name: text for name, text in headers if isinstance(text, str)}
     if given["top_logprobs"] is not None:
         given["logprobs"] = True
     explicit = {name: value for name, value in given.items() if value is not None}
     if settings.include_usage is False:
         explicit["stream_options"] = None
     return explicit
-
-
-@cache
-def _warn_about(name: str) -> None:
-    _log.warning("ModelSettings.%s does not apply to the policy of a rollout and is left out", name)

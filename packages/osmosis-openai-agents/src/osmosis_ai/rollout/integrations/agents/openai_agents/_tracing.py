@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from agents.models.interface import ModelTracing
 from agents.tracing import AgentSpanData, SpanError, generation_span, get_current_span
@@ -14,6 +14,8 @@ from osmosis_ai.rollout.integrations.agents.openai_agents._sdk import MODEL_NAME
 from osmosis_ai.rollout.integrations.agents.openai_agents._usage import chat_usage
 from osmosis_ai.rollout.policy import PolicyReply
 
+_UNTOLD: Final = ("extra_headers", "extra_query")
+
 
 @contextmanager
 def policy_span(
@@ -23,7 +25,9 @@ def policy_span(
     with generation_span(model=MODEL_NAME, disabled=tracing.is_disabled()) as span:
         data = span.span_data
         if tracing.include_data():
-            data.input, data.model_config = messages, params
+            data.input = messages
+            # Headers and queries hold keys, which are nothing to keep.
+            data.model_config = {name: params[name] for name in params if name not in _UNTOLD}
 
         def tell(reply: PolicyReply) -> None:
             if tracing.include_data():

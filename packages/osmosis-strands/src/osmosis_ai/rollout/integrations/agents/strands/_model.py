@@ -168,7 +168,8 @@ class BoundModel(Model):
         """
         self.check_rollout()
         spec = convert_pydantic_to_tool_spec(output_model)
-        params = self._params() | {"tool_choice": chat_tool_choice({"tool": spec})}
+        params = self._params()
+        params["tool_choice"] = chat_tool_choice({"tool": spec})
         conversation = self._conversation(prompt, system_prompt)
         reply = await self._client.complete(conversation, tools=chat_tools([spec]), **params)
         for use in tool_uses(reply):
