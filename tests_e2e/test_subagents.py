@@ -125,10 +125,13 @@ async def test_the_helpers_conversation_is_embedded(
     assert helper.steps[1].metrics.completion_token_ids == [2]
 
 
-async def test_a_rollout_that_ends_inside_a_helper(saved: Path) -> None:
+@pytest.mark.parametrize("workflow", [WithStrands, WithOpenAIAgents])
+async def test_a_rollout_that_ends_inside_a_helper(
+    saved: Path, workflow: type[AgentWorkflow]
+) -> None:
     """The partial document has the helper's conversation too."""
     with ScriptedPolicy(CALL, reply("never").insert(0, Gate())) as policy:
-        async with serving(WithOpenAIAgents) as client:
+        async with serving(workflow) as client:
             handle = client.run_rollout_async(PROMPT, policy.url, "r-1")
             await asyncio.to_thread(policy.wait_for_requests, 2)
             await client.cancel_rollout("r-1")

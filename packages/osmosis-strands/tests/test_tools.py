@@ -17,6 +17,7 @@ from osmosis_ai.rollout import RolloutContext, RolloutSample
 from osmosis_ai.rollout.integrations.agents.strands import OsmosisRolloutModel, OsmosisStrandsAgent
 from osmosis_ai.rollout.policy import PolicyError
 from osmosis_ai.rollout.testing import (
+    Gate,
     PolicyRequest,
     Reply,
     ScriptedPolicy,
@@ -300,6 +301,63 @@ async def test_sub_agents_of_calls_at_once(policy: ScriptedPolicy, rollout: Roll
         f"re {prompt} {n} again" for prompt in ("2+2?", "more") for n in range(2)
     ]
     assert [len(runs[0]["messages"]) for runs in told] == [4] * 4
+
+
+async def test_sub_agents_that_are_asked_the_same(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """At once or one after the other, they are conversations of their own."""
+    with rollout:
+        main = build([])
+
+        @tool
+        async def ask() -> str:
+            """Ask helpers."""
+            helpers = [Agent(model=main.model, callback_handler=None) for _ in range(3)]
+            await asyncio.gather(*(one.invoke_async("q") for one in helpers[:2]))
+            return str(await helpers[2].invoke_async("q"))
+
+        main.tool_registry.process_tools([ask])
+        both = Gate()
+        same = reply("same").insert(0, both)
+        policy.add(reply(tool_calls=[ToolCall("ask")]), same, same, "again", "4")
+        task = asyncio.create_task(main.invoke_async())
+        await asyncio.to_thread(policy.wait_for_requests, 3)
+        both.open()
+        await task
+        sample = await sample_of(rollout)
+    [told] = [m["subagents"] for m in sample.trajectory_messages or () if m["role"] == "tool"]
+    answers = [[m["content"] for m in run["messages"]] for run in told]
+    assert answers == [["q", "same"], ["q", "same"], ["q", "again"]]
+
+
+async def test_sub_agent_of_a_call_without_a_result(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """What went on inside a tool call that was cut off is in the partial transcript."""
+    with rollout:
+        main = build([])
+
+        @tool
+        async def ask() -> str:
+            """Ask a helper."""
+            helper = Agent(model=main.model, callback_handler=None)
+            await helper.invoke_async("q")
+            return str(await helper.invoke_async("more"))
+
+        main.tool_registry.process_tools([ask])
+        call = reply(tool_calls=[ToolCall("ask", {}, "call_0")])
+        policy.add(call, "A", "B", call, "C", reply("never").insert(0, Gate()))
+        task = asyncio.create_task(main.invoke_async())
+        await asyncio.to_thread(policy.wait_for_requests, 6)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        sample = await sample_of(rollout)
+    results = [m for m in sample.trajectory_messages or () if m["role"] == "tool"]
+    assert ["content" in result for result in results] == [True, False]
+    answers = [[m["content"] for m in one["subagents"][0]["messages"]] for one in results]
+    assert answers == [["q", "A", "more", "B"], ["q", "C", "more"]]
 
 
 async def test_sub_agent_without_a_policy_ends_the_rollout(

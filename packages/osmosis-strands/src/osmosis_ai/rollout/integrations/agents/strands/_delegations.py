@@ -1,9 +1,11 @@
 """Conversations of agents that work inside a tool call of the rollout's agent, for the archive."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, override
 
 from strands.hooks import (
@@ -24,9 +26,13 @@ class _Run:
     agent_name: str | None
     sent: list[MessageDict] = field(default_factory=list[MessageDict])
     turns: dict[int, MessageDict] = field(default_factory=dict[int, MessageDict])
+    is_waiting: bool = False
 
     def goes_on_with(self, conversation: Sequence[MessageDict]) -> bool:
         """Tell whether a conversation is this one, some turns later."""
+        said = len(self.sent) + (len(self.sent) in self.turns)
+        if self.is_waiting or len(conversation) < said:
+            return False
         return list(conversation[: len(self.sent)]) == self.sent
 
     def messages(self) -> list[MessageDict]:
@@ -38,6 +44,14 @@ class _Run:
 @dataclass
 class _ToolCall:
     runs: list[_Run] = field(default_factory=list[_Run])
+
+
+@dataclass
+class _Asked:
+    """A tool call in a conversation: the place of the turn that asked for it, and its result."""
+
+    place: int
+    result: MessageDict | None = None
 
 
 # Tools run in tasks or threads that inherit it.
@@ -56,22 +70,27 @@ class Delegations(HookProvider):
         registry.add_callback(AfterToolCallEvent, self._end_tool_call)
         registry.add_callback(BeforeModelCallEvent, self._end_tool_call)
 
-    def attach(self, messages: Sequence[MessageDict]) -> None:
+    def attach(self, messages: list[MessageDict]) -> None:
         """Put the sub-agents' conversations on the results of the tool calls that they worked for.
 
-        Where ids are used again and not every result has its call, none of the id gets any.
+        A call that was cut off gets a result without content for them. Where ids are used again and
+        it is not clear which of their calls were run, none of the id gets any.
         """
-        results = [message for message in messages if message["role"] == "tool"]
-        counts = Counter(result.get("tool_call_id") for result in results)
-        calls = {
-            call_id: iter(calls)
-            for call_id, calls in self._calls.items()
-            if counts[call_id] == len(calls)
-        }
-        for result in results:
-            call = next(calls.get(result.get("tool_call_id", ""), iter(())), None)
-            if call is not None and call.runs:
-                result["subagents"] = [_told(run) for run in call.runs]
+        cut_off: list[tuple[int, MessageDict]] = []
+        for call_id, asked in _asked(messages).items():
+            calls = self._calls.get(call_id, [])
+            answered = [one for one in asked if one.result is not None]
+            fitting = next((s for s in (asked, answered) if len(s) == len(calls)), list[_Asked]())
+            for one, call in zip(fitting, calls, strict=False):
+                if not call.runs:
+                    continue
+                if one.result is None:
+                    one.result = {"role": "tool", "tool_call_id": call_id}
+                    cut_off.append((one.place + 1, one.result))
+                one.result["subagents"] = [_told(run) for run in call.runs]
+        # From the end, so that the places stay right.
+        for place, result in reversed(sorted(cut_off, key=lambda one: one[0])):
+            messages.insert(place, result)
 
     def _before_tool_call(self, event: BeforeToolCallEvent) -> None:
         call = _ToolCall()
@@ -83,25 +102,49 @@ class Delegations(HookProvider):
         _running.set(None)
 
 
-def note_call(
-    conversation: Sequence[MessageDict], turn: MessageDict, invocation_state: Mapping[str, Any]
-) -> None:
+@contextmanager
+def noting(
+    conversation: Sequence[MessageDict], invocation_state: Mapping[str, Any]
+) -> Generator[Callable[[MessageDict], None]]:
     """Note a call to the policy if it is made inside a tool call.
 
     Args:
-        conversation: What was sent.
-        turn: The policy's turn as it is archived.
+        conversation: What is sent.
         invocation_state: Strands' state of the calling agent.
+
+    Yields:
+        What takes the policy's turn as it is archived.
     """
     call = _running.get()
     if call is None:
+        yield lambda turn: None
         return
     run = next((run for run in call.runs if run.goes_on_with(conversation)), None)
     if run is None:
         run = _Run(getattr(invocation_state.get("agent"), "name", None))
         call.runs.append(run)
-    run.sent = [dict(message) for message in conversation]
-    run.turns[len(run.sent)] = turn
+    run.sent, run.is_waiting = [dict(message) for message in conversation], True
+    try:
+        yield partial(run.turns.__setitem__, len(run.sent))
+    finally:
+        run.is_waiting = False
+
+
+def _asked(messages: Sequence[MessageDict]) -> dict[str, list[_Asked]]:
+    """Return the tool calls of a conversation by their ids."""
+    asked: defaultdict[str, list[_Asked]] = defaultdict(list[_Asked])
+    waiting: defaultdict[str, list[_Asked]] = defaultdict(list[_Asked])
+    for place, message in enumerate(messages):
+        if message["role"] == "assistant":
+            waiting.clear()
+            # Turns of the prompt are as odd as the dataset.
+            for call in message.get("tool_calls") or ():
+                one, call_id = _Asked(place), str(call.get("id"))
+                asked[call_id].append(one)
+                waiting[call_id].append(one)
+        elif message["role"] == "tool" and (calls := waiting[str(message.get("tool_call_id"))]):
+            calls.pop(0).result = message
+    return asked
 
 
 def _told(run: _Run) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
 from osmosis_ai.rollout import MessageDict, RolloutContext, get_rollout_context
-from osmosis_ai.rollout.integrations.agents.strands._delegations import note_call
+from osmosis_ai.rollout.integrations.agents.strands._delegations import noting
 from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin
 from osmosis_ai.rollout.integrations.agents.strands._stream import (
     EventStream,
@@ -137,16 +137,17 @@ class BoundModel(Model):
         if tool_choice and tools:
             params["tool_choice"] = chat_tool_choice(tool_choice)
         events = EventStream()
+        state: dict[str, Any] = kwargs.get("invocation_state") or {}
+        items = self._client.stream(conversation, tools=tools, **params)
         yield {"messageStart": {"role": "assistant"}}
         try:
-            async with aclosing(self._client.stream(conversation, tools=tools, **params)) as items:
-                async for item in items:
-                    for event in events.take(item):
-                        yield event
-                    if isinstance(item, PolicyReply):
-                        origin = self._remember(item, events.content)
-                        state: dict[str, Any] = kwargs.get("invocation_state") or {}
-                        note_call(conversation, origin.archive[0], state)
+            async with aclosing(items):
+                with noting(conversation, state) as note:
+                    async for item in items:
+                        for event in events.take(item):
+                            yield event
+                        if isinstance(item, PolicyReply):
+                            note(self._remember(item, events.content).archive[0])
         except PolicyError as error:
             self.outage = error if error.is_endpoint_failure else None
             raise
@@ -171,7 +172,9 @@ class BoundModel(Model):
         params = self._params()
         params["tool_choice"] = chat_tool_choice({"tool": spec})
         conversation = self._conversation(prompt, system_prompt)
-        reply = await self._client.complete(conversation, tools=chat_tools([spec]), **params)
+        with noting(conversation, {}) as note:
+            reply = await self._client.complete(conversation, tools=chat_tools([spec]), **params)
+            note(reply_origin(reply).archive[0])
         for use in tool_uses(reply):
             if use["name"] == spec["name"]:
                 yield {"output": output_model.model_validate(use["input"])}
