@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
@@ -175,8 +176,8 @@ def evaluate_command(
 ) -> None:
     """Run rows of DATASET on a rollout server and score them.
 
-    A run that was interrupted, however, is resumed by starting it again with the same --name.
-    Ctrl-C cancels the running rollouts and writes the results; a second one leaves at once.
+    A run that was interrupted, in whatever way, is resumed by starting it again with the same
+    --name. Ctrl-C cancels the running rollouts and writes the results; a second one leaves at once.
 
     Exit status: 0 when every row ended in success, passed or not; 1 when some row failed or was
     cancelled; 2 for bad input, before anything ran.
