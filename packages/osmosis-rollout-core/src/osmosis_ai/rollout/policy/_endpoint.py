@@ -4,10 +4,11 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
@@ -116,7 +117,9 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise ValueError(msg)
 
 
-def _query(given: str, extra: Mapping[str, object]) -> httpx.QueryParams:
+def _query(given: str, extra: Mapping[str, object]) -> "httpx.QueryParams":
+    import httpx
+
     taken = {name for name, _ in parse_qsl(given, keep_blank_values=True)}
     if repeated := sorted(taken & extra.keys()):
         msg = f"extra_query cannot set {', '.join(repeated)}, which the policy's URL has already"
