@@ -1,6 +1,7 @@
 """Other projects' data through a real server into documents; the NOTICE in data/ names them."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from osmosis_ai.rollout import (
     SampleSource,
     get_rollout_context,
 )
+from osmosis_ai.rollout.artifacts import list_artifacts
 from osmosis_ai.rollout.policy import PolicyClient
 from osmosis_ai.rollout.server import create_rollout_server
 from osmosis_ai.rollout.testing import ScriptedPolicy, ToolCall, reply
@@ -173,6 +175,56 @@ async def test_b37_b38_tokens_and_cut_arguments_are_on_their_calls_steps(
     # B23: what the tool printed is readable.
     assert first.observation is not None
     assert first.observation.results[0].content == "a\ufffd"
+
+
+async def test_b53_ids_that_are_used_again_missing_or_unknown(artifact_root: Path) -> None:
+    """Each result finds its call, or says that it has none; the steps and their number agree."""
+    prompt: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": "x", "content": "early"},
+        {"role": "user", "content": "2+2?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": 5, "function": {"name": "f"}}],
+        },
+        {"role": "tool", "tool_call_id": 5, "content": "five"},
+        {"role": "tool", "tool_call_id": "unknown", "content": "whose?"},
+        {"role": "user", "content": "And?"},
+    ]
+    twice = reply(tool_calls=[ToolCall("f", "{}", "x"), ToolCall("g", "{}", "x")])
+    trajectory, _ = await rolled_out(prompt, twice, reply("4"), root=artifact_root)
+    assert [step.step_id for step in trajectory.steps] == [1, 2, 3, 4, 5, 6]
+    assert trajectory.final_metrics is not None
+    assert trajectory.final_metrics.total_steps == 6
+    linked = [
+        [(result.source_call_id, result.content) for result in step.observation.results]
+        for step in trajectory.steps
+        if step.observation
+    ]
+    assert linked == [
+        [(None, "early")],
+        [("5", "five"), (None, "whose?")],
+        [("x", "a\ufffd"), ("x_2", "a\ufffd")],
+    ]
+
+
+async def test_b45_documents_of_a_prompt_lie_beside_the_trajectory(artifact_root: Path) -> None:
+    """The policy gets their bytes, the document a note of where they are."""
+    data = base64.b64encode(b"%PDF-1.4").decode()
+    file = {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}
+    prompt: list[dict[str, Any]] = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Read."}, {"type": "file", "file": file}],
+        }
+    ]
+    trajectory, policy = await rolled_out(prompt, reply("done"), root=artifact_root)
+    assert policy.requests[0].messages == prompt
+    listed = {str(a.path): a for a in list_artifacts(artifact_root, "r-1")}
+    [path] = [path for path in listed if path.startswith("attachments/")]
+    assert (listed[path].media_type, listed[path].size) == ("application/pdf", 8)
+    assert f"<application/pdf, 8 bytes: {path}>" in str(trajectory.steps[0].message)
+    assert data not in (artifact_root / "r-1" / "trajectory.json").read_text()
 
 
 @pytest.mark.parametrize(

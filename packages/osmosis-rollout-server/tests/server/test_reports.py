@@ -29,7 +29,11 @@ async def execute(request: ExecutionRequest) -> ExecutionOutcome:
 
 
 async def saved(
-    root: Path, completion: Behaviour, grader: Behaviour, backend: ScriptedBackend | None = None
+    root: Path,
+    completion: Behaviour,
+    grader: Behaviour,
+    backend: ScriptedBackend | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Return the document once both answers have been dealt with."""
 
@@ -38,7 +42,7 @@ async def saved(
 
     app = create_rollout_server(backend=backend or ScriptedBackend(execute))
     async with peer(respond) as trainer, serving(app) as client:
-        await client.start("r-1", **trainer.fields())
+        await client.start("r-1", **trainer.fields(), **fields)
         await trainer.bodies()
     # The server's end has waited for what the answers caused.
     document: dict[str, Any] = json.loads((root / "r-1" / "trajectory.json").read_bytes())
@@ -60,6 +64,29 @@ async def test_a_later_report_replaces_the_earlier_one(artifact_root: Path) -> N
     document = await saved(artifact_root, report(calls(20, "old")), report(calls(30, "new")))
     assert document["agent"]["model_name"] == "new"
     assert document["final_metrics"]["total_prompt_tokens"] == 30
+
+
+@pytest.mark.parametrize(("reported", "is_laid_over"), [(2, True), (1, False), (3, False)])
+async def test_b55_calls_are_those_of_the_rollouts_own_turns(
+    artifact_root: Path, reported: int, is_laid_over: bool
+) -> None:
+    """A turn of the prompt never receives metrics; calls that do not match are kept aside."""
+    prompt = [QUESTION, {"role": "assistant", "content": "3", "usage": {"prompt_tokens": 99}}]
+
+    async def conversing(request: ExecutionRequest) -> ExecutionOutcome:
+        return succeeded(*prompt, QUESTION, ANSWER, QUESTION, ANSWER, reward=1.0)
+
+    told = {"samples": {"any": {"llm_call_metrics": [{"prompt_tokens": 7}] * reported}}}
+    backend = ScriptedBackend(conversing)
+    document = await saved(
+        artifact_root, answer(), report(told), backend, initial_messages=[*prompt, QUESTION]
+    )
+    metrics = [step.get("metrics") for step in document["steps"]]
+    own = {"prompt_tokens": 7} if is_laid_over else None
+    assert metrics == [None, None, None, own, None, own]
+    aside = document["extra"]["osmosis"].get("unmatched_llm_call_metrics")
+    assert aside == (None if is_laid_over else [{"prompt_tokens": 7}] * reported)
+    assert document["final_metrics"]["total_prompt_tokens"] == 7 * reported
 
 
 async def test_b14_a_report_reaches_the_document_beside_a_displaced_forgery(
