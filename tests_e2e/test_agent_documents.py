@@ -1,6 +1,7 @@
-"""Agents inside tools, through a server into the document."""
+"""What agents of both frameworks leave in documents, through a server."""
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,13 @@ from typing import Any
 import pytest
 import uvicorn
 from agents import Agent as OpenAIAgent
-from agents import Runner
+from agents import (
+    Runner,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
+    function_tool,
+)
 from strands import Agent as StrandsAgent
 from strands import tool
 
@@ -61,6 +68,51 @@ class Handoff(AgentWorkflow):
         model = openai_agents.OsmosisRolloutModel()
         solver = openai_agents.OsmosisAgent(name="solver", instructions="Solve it.", model=model)
         main = openai_agents.OsmosisAgent(name="main", model=model, handoffs=[solver])
+        prompt: Any = ctx.prompt
+        await Runner.run(main, prompt, session=openai_agents.OsmosisMemorySession())
+
+
+PNG, PDF = b"\x89PNG", b"%PDF"
+
+
+class LookingWithStrands(AgentWorkflow):
+    """Has a tool whose result is more than text."""
+
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        @tool
+        def look() -> dict[str, Any]:
+            """Look."""
+            image = {"image": {"format": "png", "source": {"bytes": PNG}}}
+            pdf = {"document": {"format": "pdf", "name": "a", "source": {"bytes": PDF}}}
+            return {"status": "success", "content": [{"text": "see"}, image, pdf]}
+
+        main = strands.OsmosisStrandsAgent(
+            model=strands.OsmosisRolloutModel(),
+            messages=ctx.prompt,
+            tools=[look],
+            callback_handler=None,
+        )
+        await main.invoke_async()
+
+
+class LookingWithOpenAIAgents(AgentWorkflow):
+    """The same with the other framework."""
+
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        @function_tool
+        def look() -> list[Any]:
+            """Look."""
+            image, pdf = (base64.b64encode(data).decode() for data in (PNG, PDF))
+            return [
+                ToolOutputText(text="see"),
+                ToolOutputImage(image_url=f"data:image/png;base64,{image}"),
+                ToolOutputFileContent(
+                    file_data=f"data:application/pdf;base64,{pdf}", filename="a.pdf"
+                ),
+            ]
+
+        model = openai_agents.OsmosisRolloutModel()
+        main = openai_agents.OsmosisAgent(name="main", model=model, tools=[look])
         prompt: Any = ctx.prompt
         await Runner.run(main, prompt, session=openai_agents.OsmosisMemorySession())
 
@@ -154,3 +206,59 @@ async def test_agents_that_take_turns(saved: Path) -> None:
     assert trajectory.subagent_trajectories is None
     names = [(step.source, (step.extra or {}).get("agent_name")) for step in trajectory.steps]
     assert names == [("user", None), ("agent", "main"), ("system", "solver"), ("agent", "solver")]
+
+
+async def looked(saved: Path, workflow: type[AgentWorkflow], prompt: list[dict[str, Any]]) -> Any:
+    """Return the steps of a rollout that uses its tool once."""
+    call = reply("Let me look.", reasoning="hm", tool_calls=[ToolCall("look")])
+    with ScriptedPolicy(call, "4") as policy:
+        async with serving(workflow) as client:
+            result = await client.run_rollout(prompt, policy.url, "r-1")
+    assert result.status == "success", result.err_message
+    return read_trajectory(saved).steps
+
+
+@pytest.mark.parametrize("workflow", [LookingWithStrands, LookingWithOpenAIAgents])
+async def test_b45_what_a_tool_gives_lies_beside_the_document(
+    saved: Path, workflow: type[AgentWorkflow]
+) -> None:
+    """B45: an image is a part, a document a note; both refer to files with the bytes."""
+    _, turn, _ = await looked(saved, workflow, PROMPT)
+    text, image, note = turn.observation.results[0].content
+    assert text.text == "see"
+    assert (saved.parent / image.source.path).read_bytes() == PNG
+    [attachment] = (saved.parent / "attachments").iterdir()
+    assert attachment.read_bytes() == PDF
+    assert f"<application/pdf, 4 bytes: attachments/{attachment.name}>" in note.text
+    assert base64.b64encode(PDF).decode() not in str(turn)
+
+
+@pytest.mark.parametrize("workflow", [LookingWithStrands, LookingWithOpenAIAgents])
+async def test_b47_a_prompt_in_chat_form_is_whole_in_the_document(
+    saved: Path, workflow: type[AgentWorkflow]
+) -> None:
+    """B47: images, calls without content, results in parts and reasoning, in both frameworks."""
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    function = {"name": "look", "arguments": '{"at": 1}'}
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    prompt: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [parts[0], {"type": "image_url", "image_url": {"url": url}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "so",
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": parts},
+        {"role": "user", "content": "And?"},
+    ]
+    steps = await looked(saved, workflow, prompt)
+    assert [step.source for step in steps] == ["system", "user", "agent", "user", "agent", "agent"]
+    assert (saved.parent / steps[1].message[1].source.path).read_bytes() == PNG
+    replayed, own = steps[2], steps[4]
+    assert (replayed.message, replayed.reasoning_content) == ("", "so")
+    assert replayed.tool_calls[0].arguments == {"at": 1}
+    assert replayed.observation.results[0].source_call_id == "c"
+    assert replayed.observation.results[0].content == "one\ntwo"
+    assert (own.message, own.reasoning_content) == ("Let me look.", "hm")
