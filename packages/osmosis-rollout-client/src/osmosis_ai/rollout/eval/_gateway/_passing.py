@@ -99,8 +99,8 @@ class Passage:
             while len(body) < _MAX_REFUSAL_BYTES and (data := await answer.read()):
                 body += data
         endpoint = answer.upstream.endpoint
-        if endpoint.secret:
-            body = body.replace(endpoint.secret.encode(), b"[secret]")
+        for secret in endpoint.secrets:
+            body = body.replace(secret.encode(), b"[secret]")
         message = bounded(endpoint.redact(refusal_message(answer.status, body)))
         self._problem = f"the upstream answered {answer.status}: {message}"
         return self._whole_response(answer, body)
