@@ -76,6 +76,28 @@ async def test_plain_messages_get_the_telemetry_of_their_calls(run: Any) -> None
     assert result.sample.messages[1] == plain("4")
 
 
+async def test_the_tools_that_were_offered_are_on_the_first_message(run: Any) -> None:
+    """Each once, of the calls whose turns are there; what a workflow says itself wins."""
+    add, search = ({"type": "function", "function": {"name": name}} for name in ("add", "search"))
+
+    async def work(ctx: AgentWorkflowContext[Any]) -> list[dict[str, Any]]:
+        first = await PolicyClient().complete(ctx.prompt, tools=[add])
+        messages = [*ctx.prompt, first.message, MORE]
+        await PolicyClient().complete(messages, tools=[{"type": "function", "function": {}}])
+        second = await PolicyClient().complete(messages, tools=[dict(add), search])
+        return [*messages, second.message]
+
+    async def say(ctx: AgentWorkflowContext[Any]) -> list[dict[str, Any]]:
+        answer = await PolicyClient().complete(ctx.prompt, tools=[add])
+        return [{**ctx.prompt[0], "tool_definitions": [search]}, answer.message]
+
+    result = await run(work, said("4", 1), said("5", 2), said("6", 3))
+    assert result.sample.trajectory_messages[0] == {**USER, "tool_definitions": [add, search]}
+    assert result.sample.messages[0] == USER
+    result = await run(say, said("4", 1))
+    assert result.sample.trajectory_messages[0]["tool_definitions"] == [search]
+
+
 async def test_a_turn_of_the_workflows_own_gets_nothing(run: Any) -> None:
     """Neither a text that no call produced, nor one that the prompt brought along."""
 

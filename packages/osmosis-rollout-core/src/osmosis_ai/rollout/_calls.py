@@ -7,7 +7,7 @@ wrong one is worse than none; so a call is matched by what it said and where, ne
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -40,6 +40,7 @@ class _Call:
     place: Place
     saying: Hashable
     telemetry: Mapping[str, Any]
+    tools: Sequence[Mapping[str, Any]]
 
     def fits(self, message: Mapping[str, Any]) -> bool:
         """Tell whether nothing that the message knows of its making says otherwise."""
@@ -63,7 +64,11 @@ class PolicyCalls:
         return bool(self._calls)
 
     def record(
-        self, place: Place, message: Mapping[str, Any], telemetry: Mapping[str, Any]
+        self,
+        place: Place,
+        message: Mapping[str, Any],
+        telemetry: Mapping[str, Any],
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Note a call that was answered.
 
@@ -71,8 +76,9 @@ class PolicyCalls:
             place: The place after the conversation that was sent.
             message: The assistant's message that came back.
             telemetry: What is known of the call, by the keys that archives understand.
+            tools: The tools that were offered.
         """
-        self._calls.append(_Call(place, _saying(message), telemetry))
+        self._calls.append(_Call(place, _saying(message), telemetry, tools))
 
     def annotate(
         self, messages: Sequence[Mapping[str, Any]], prompt: Sequence[Mapping[str, Any]] = ()
@@ -81,17 +87,21 @@ class PolicyCalls:
 
         A call belongs to the turn that says what it said at the place where it was made; else to
         the only turn that says it, where no other call said the same. What could belong to several
-        or contradicts what a turn knows of its making is attached to none.
+        or contradicts what a turn knows of its making is attached to none. The tools that these
+        calls offered are the first message's `tool_definitions`, if it has none.
 
         Args:
             messages: The rollout's conversation, in chat-completions form; it is not changed.
             prompt: What the rollout started with: no call of its own produced these turns.
         """
         matches = self._by_place(messages, list(_turns(messages, prompt)))
-        return [
+        annotated = [
             {**matches[index].telemetry, **message} if index in matches else message
             for index, message in enumerate(messages)
         ]
+        if tools := _tools(call for _, call in sorted(matches.items())):
+            annotated[0] = {"tool_definitions": tools, **annotated[0]}
+        return annotated
 
     def _by_place(
         self, messages: Sequence[Mapping[str, Any]], turns: list[_Turn]
@@ -128,6 +138,10 @@ class PolicyCalls:
             if call.place.depth <= turn.place.depth and call.fits(messages[turn.index]):
                 matches[turn.index] = call
         return matches
+
+
+def _tools(calls: Iterable[_Call]) -> list[Mapping[str, Any]]:
+    return [*{_spelled(tool): tool for call in calls for tool in call.tools}.values()]
 
 
 def _turns(

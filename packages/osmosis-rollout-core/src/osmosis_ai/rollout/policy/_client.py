@@ -95,7 +95,7 @@ class PolicyClient:
         url, api_key, rollout = self._address()
         endpoint = Endpoint.at(url, api_key, extra_headers=extra_headers, extra_query=extra_query)
         params |= extra_body or {}
-        record = _recorder(rollout, messages)
+        record = _recorder(rollout, messages, tools or ())
         async with aclosing(exchange(endpoint, messages, tools, params, rollout)) as items:
             async for item in items:
                 if isinstance(item, PolicyReply):
@@ -119,12 +119,14 @@ class PolicyClient:
 
 
 def _recorder(
-    rollout: RolloutContext | None, messages: Sequence[Mapping[str, Any]]
+    rollout: RolloutContext | None,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
 ) -> Callable[[PolicyReply], None]:
     """Return what notes the reply to `messages` in the rollout."""
     if rollout is None:
         return lambda _: None
     calls = rollout.policy_calls
     # Before the call: until its answer comes, user code may change the conversation.
-    place = place_after(messages)
-    return lambda reply: calls.record(place, reply.message, reply.telemetry)
+    place, offered = place_after(messages), [*tools]
+    return lambda reply: calls.record(place, reply.message, reply.telemetry, offered)
