@@ -85,6 +85,18 @@ async def test_messages_that_are_none(between: Start, messages: str) -> None:
     assert report["calls"] == 1
 
 
+@pytest.mark.parametrize("depth", [100, 400, 900, 5000])
+async def test_a_deep_body(between: Start, depth: int) -> None:
+    """It is passed on or refused; the call is counted once, and the next one is answered."""
+    deep = b"[" * depth + b"]" * depth
+    with ScriptedPolicy(respond=lambda request: "4") as upstream:
+        async with between(upstream.url) as rollout:
+            body = b'{"messages": [{"role": "assistant", "content": %s}]}' % deep
+            assert (await rollout.post(body)).status_code in {200, 400}
+            assert (await rollout.ask()).status_code == 200
+            assert (await rollout.end())["calls"] in {1, 2}
+
+
 async def test_a_huge_body(between: Start) -> None:
     """413 as soon as it is too long, and the gateway goes on."""
     with ScriptedPolicy("4") as upstream:
@@ -104,6 +116,8 @@ async def test_a_rollout_that_has_ended(between: Start) -> None:
             assert (await rollout.ask()).status_code == 404
             assert await rollout.call_back("completion")
             await rollout.call_back("grader")
+            gone = await rollout.http.post(rollout.endpoint.grader_callback_url or "", json={})
+            assert gone.status_code == 404  # nothing of it is kept
     assert len(upstream.requests) == 1
 
 

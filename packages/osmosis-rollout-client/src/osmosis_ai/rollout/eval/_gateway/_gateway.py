@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from osmosis_ai.rollout.eval._errors import EvalError
+from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._gateway._app import GatewayServer, Refusal, json_body
 from osmosis_ai.rollout.eval._gateway._calls import Calls
 from osmosis_ai.rollout.eval._gateway._passing import Passage
@@ -18,7 +18,7 @@ from osmosis_ai.rollout.eval._gateway._upstreams import Upstreams
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Job
 from osmosis_ai.rollout.eval._policy import Endpoint
-from osmosis_ai.rollout.eval._recording import Recording
+from osmosis_ai.rollout.eval._recording import Answer, Recording
 from osmosis_ai.rollout.policy.answers import Endpoint as Target
 from osmosis_ai.rollout.policy.answers import as_array, as_object
 
@@ -49,6 +49,7 @@ class Gateway:
     def __init__(self, options: EvalOptions, recording: Recording | None) -> None:
         self._model = options.model or ""
         self._recording = recording
+        self._unrecorded: RunError | None = None
         self._wants_tokens = options.token_ids
         self._tokens: dict[str, Any] | None = None
         self._targets = [Target.at(url, options.upstream_key) for url in options.base_url]
@@ -113,7 +114,13 @@ class Gateway:
     def report(
         self, job: Job, messages: Sequence[Mapping[str, Any]] | None
     ) -> dict[str, Any] | None:
-        """Return numbers over the rollout's calls, and what they and the sample tell."""
+        """Return numbers over the rollout's calls, and what they and the sample tell.
+
+        Raises:
+            RunError: answers are to be recorded, and cannot be.
+        """
+        if self._unrecorded is not None:
+            raise self._unrecorded
         rollout = self._rollouts.pop(job.rollout_id)
         rollout.is_reported = True
         if not rollout.is_heard:
@@ -135,8 +142,16 @@ class Gateway:
         try:
             return await passage.run(rollout.calls, self._upstreams, self._model, self._tokens)
         finally:
-            if self._recording is not None and (answer := passage.recorded):
-                self._recording.append(rollout.job, body, answer)
+            if answer := passage.recorded:
+                self._record(rollout.job, body, answer)
+
+    def _record(self, job: Job, body: Mapping[str, Any], answer: Answer) -> None:
+        assert self._recording is not None
+        try:
+            self._recording.append(job, body, answer)
+        except RunError as error:
+            # The answer has gone out by now: it is the outcome that must not count.
+            self._unrecorded = error
 
     async def _hear_completion(self, request: web.Request, rollout_id: str) -> web.Response:
         rollout = self._told_of(rollout_id)

@@ -34,31 +34,40 @@ class AnswerReader:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of an event stream."""
         for event in self._decoder.feed(data):
-            self._take(event.type, event.data)
+            self.take(event.type, event.data)
 
-    def read(self, document: bytes) -> None:
-        """Take a whole completion."""
-        self._take("", document)
+    def take(self, kind: str, data: str | bytes) -> dict[str, Any] | None:
+        """Take an event, or a whole completion, and return what it holds.
+
+        Args:
+            kind: The event's type.
+            data: Its data.
+
+        Returns:
+            The chunk or the completion; None for what is none, and for all that follows.
+        """
+        if data == DONE:
+            self.is_done = True
+        elif self.problem is None:
+            try:
+                chunk = chunk_in(kind, data, self._endpoint)
+                self._add(chunk)
+            except PolicyError as error:
+                self.problem = error.message
+            else:
+                return chunk
+        return None
 
     def replies(self) -> list[PolicyReply]:
         """Return the whole replies at the answer's end; none where it was not whole."""
         for event in self._decoder.finish():
-            self._take(event.type, event.data)
+            self.take(event.type, event.data)
         if self.problem is None:
             try:
                 return [self._assemblies[i].reply() for i in sorted(self._assemblies)]
             except PolicyError as error:
                 self.problem = error.message
         return []
-
-    def _take(self, kind: str, data: str | bytes) -> None:
-        if data == DONE:
-            self.is_done = True
-        elif self.problem is None:
-            try:
-                self._add(chunk_in(kind, data, self._endpoint))
-            except PolicyError as error:
-                self.problem = error.message
 
     def _add(self, chunk: dict[str, Any]) -> None:
         first = self._assemblies.setdefault(0, Assembly())

@@ -1,13 +1,13 @@
 """An answer on its way to the rollout: as it is, or without what the rollout did not ask for."""
 
 import json
-from typing import Protocol
+from typing import Any, Protocol
 
 from osmosis_ai.rollout.eval._gateway._blocks import Blocks, with_data
 from osmosis_ai.rollout.eval._gateway._extras import Extras
 from osmosis_ai.rollout.eval._gateway._reading import AnswerReader
 from osmosis_ai.rollout.eval._json import compact_json
-from osmosis_ai.rollout.policy.answers import DONE, EventDecoder, as_object
+from osmosis_ai.rollout.policy.answers import EventDecoder
 
 
 class Relay(Protocol):
@@ -52,23 +52,24 @@ class _Stripped:
         self._blocks = Blocks()
 
     def take(self, data: bytes) -> bytes:
-        self._reader.feed(data)
         return b"".join(map(self._passed, self._blocks.feed(data)))
 
     def end(self) -> bytes:
         return self._passed(self._blocks.rest())
 
     def _passed(self, block: bytes) -> bytes:
-        if not self._extras.may_be_in(block):
-            return block
         decoder = EventDecoder()
         events = [*decoder.feed(block), *decoder.finish()]
-        if not events or events[0].data == DONE:
+        if not events:
             return block
-        data = _without(events[0].data, self._extras)
-        if data is None:
+        [event] = events
+        chunk = self._reader.take(event.type, event.data)
+        if chunk is None or not self._extras.may_be_in(block):
             return block
-        return with_data(block, data) if data else b""
+        kept = self._extras.without(chunk)
+        if kept is None:
+            return b""
+        return block if kept is chunk else with_data(block, _encoded(kept))
 
 
 class _Document:
@@ -85,26 +86,16 @@ class _Document:
 
     def end(self) -> bytes:
         document = b"".join(self._parts)
-        self._reader.read(document)
-        if not self._extras.may_be_in(document):
+        completion = self._reader.take("", document)
+        if completion is None or not self._extras.may_be_in(document):
             return document
-        return _without(document, self._extras) or document
+        kept = self._extras.without(completion)
+        return document if kept is completion or kept is None else _encoded(kept)
 
 
-def _without(data: str | bytes, extras: Extras) -> bytes | None:
-    """Return JSON without the extras: empty when nothing is left, None when it may stay."""
+def _encoded(chunk: dict[str, Any]) -> bytes:
     try:
-        chunk = as_object(json.loads(data))
-    except (ValueError, RecursionError):
-        return None
-    kept = extras.without(chunk)
-    if kept is chunk:
-        return None
-    if kept is None:
-        return b""
-    try:
-        return compact_json(kept)
+        return compact_json(chunk)
     except ValueError:
-        # Engines may write NaN for a log probability; it is among what is taken out, or the
-        # rollout's own to read.
-        return json.dumps(kept).encode()
+        # Python's servers write NaN; what the rollout asked for is its own to read.
+        return json.dumps(chunk).encode()

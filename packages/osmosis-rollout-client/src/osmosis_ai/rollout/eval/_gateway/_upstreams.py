@@ -136,6 +136,11 @@ class Upstreams:
         if endpoint.authorization:
             headers["Authorization"] = endpoint.authorization
         if proxy := environment_proxy(upstream.scheme, upstream.host):
+            if not proxy.url.startswith("http"):
+                msg = (
+                    "the environment names a proxy, and only http:// and https:// ones can be used"
+                )
+                raise UpstreamError(msg)
             more["proxy"] = proxy.url
             if proxy.authorization:
                 more["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}

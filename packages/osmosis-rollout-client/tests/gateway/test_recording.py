@@ -1,0 +1,59 @@
+"""What the gateway records."""
+
+import asyncio
+import json
+
+import pytest
+from between import QUESTION, Start, job
+
+from osmosis_ai.rollout.eval import RunError
+from osmosis_ai.rollout.eval._recording import request_digest
+from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, chunk, error_reply, reply, stream_reply
+
+
+async def test_a_line_for_each_call(between: Start) -> None:
+    """What was asked is a digest of the rollout's own words, what was answered is what it got."""
+    gate = Gate()
+    broken = stream_reply(chunk(content="\u00e4"), gate)
+    usage = {"completion_tokens": 1}
+    with ScriptedPolicy(reply("4", usage=usage), error_reply(400), reply("5"), broken) as upstream:
+        async with between(upstream.url, record=True) as rollout:
+            got = await rollout.bytes_of()
+            await rollout.bytes_of(seed=1)
+            document = await rollout.ask(seed=2)
+            async with rollout.stream(seed=3) as response:
+                part = await anext(response.aiter_bytes())
+            await asyncio.to_thread(upstream.requests[3].wait)
+    lines = [
+        json.loads(line) for line in (rollout.output / "recording.jsonl").read_bytes().splitlines()
+    ]
+    assert [(line["row"], line["attempt"], line["rollout_id"]) for line in lines] == [
+        (0, 1, "r-1")
+    ] * 4
+    assert [line["status"] for line in lines] == [200, 400, 200, 200]
+    assert [line["cut"] for line in lines] == [False, False, False, True]
+    assert lines[0]["body"].encode() == got
+    assert b"usage" not in got
+    assert lines[2]["body"] == document.text
+    assert lines[3]["body"].encode() == part
+    asked = {"model": "osmosis-rollout", "messages": QUESTION, "stream": True}
+    assert lines[0]["request"] == request_digest(asked)
+    assert lines[1]["request"] == request_digest(asked | {"seed": 1})
+
+
+async def test_nothing_is_recorded_unasked(between: Start) -> None:
+    """Answers can be large."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url) as rollout:
+            await rollout.bytes_of()
+    assert list(rollout.output.iterdir()) == []
+
+
+async def test_a_recording_that_cannot_be_written(between: Start) -> None:
+    """No rollout counts whose answers are not kept, and the cause is told."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url, record=True) as rollout:
+            (rollout.output / "recording.jsonl").mkdir()
+            assert (await rollout.bytes_of()).endswith(b"[DONE]\n\n")
+            with pytest.raises(RunError, match=r"recording\.jsonl: cannot be written: Is a dir"):
+                rollout.gateway.report(job(), None)
