@@ -1,8 +1,12 @@
 """Runs with the policy gateway between the rollouts and their model."""
 
 import json
+import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +82,35 @@ def test_trajectories_know_what_the_workflow_never_asked_for(
     assert (run.metrics["prompt_tokens"]["total"], run.metrics["findings"]) == (180, {})
     assert run.results[0]["policy"]["calls"] == 1
     assert "callback" not in (run.output / "server.log").read_text()
+
+
+def test_a_server_that_runs_already(
+    run_eval: Any, dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It reports to the run's gateway as well, and its own files tell of every call at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "moods:app", f"--app-dir={PROJECTS}"]
+    files = tmp_path / "artifacts"
+    server = subprocess.Popen(
+        [*command, f"--port={port}", "--log-level=warning"],
+        env=os.environ | {"_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(files)},
+    )
+    try:
+        with ScriptedPolicy(respond=right) as policy:
+            upstream = ("--base-url", policy.url, "--model", "real", "--token-ids")
+            where = ("--url", f"http://127.0.0.1:{port}")
+            data = dataset({}, {}, {"do": "raise"})
+            while (run := run_eval(data, *where, *upstream)).status == 2:
+                assert "/health" in run.stderr  # it has not come up yet
+    finally:
+        server.terminate()
+        server.wait(30)
+    assert [result["status"] for result in run.results] == ["success", "success", "failure"]
+    for result in run.results[:2]:
+        document = json.loads((files / result["rollout_id"] / "trajectory.json").read_bytes())
+        assert document["steps"][-1]["metrics"]["completion_token_ids"] == [4]
 
 
 def test_keys_stay_where_they_belong(run_eval: Any, dataset: Callable[..., Path]) -> None:

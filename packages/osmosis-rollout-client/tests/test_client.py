@@ -179,6 +179,24 @@ async def test_a_rollout_from_request_to_result() -> None:
     assert "authorization" not in server.requests[0].headers
 
 
+async def test_a_rollout_may_call_back_and_be_polled() -> None:
+    """The callbacks' URLs and their key go along; no error repeats the key."""
+    hooks: dict[str, Any] = {
+        "completion_callback_url": "http://127.0.0.1:9/completed",
+        "grader_callback_url": "http://127.0.0.1:9/graded",
+        "controller_api_key": "controller-key",
+    }
+    async with connected(in_turn(accepted(), SUCCESS)) as (server, client):
+        answer = await client.run_rollout(PROMPT, POLICY, "r-1", **hooks)
+    assert answer.status is RolloutStatus.SUCCESS
+    assert server.requests[0].json.items() >= hooks.items()
+    refusal = Answer(422, {"detail": "bad key: controller-key"})
+    async with connected(in_turn(refusal)) as (_, client):
+        with pytest.raises(RolloutProtocolError) as caught:
+            await client.run_rollout(PROMPT, POLICY, "r-1", **hooks)
+    assert "controller-key" not in str(caught.value)
+
+
 async def test_ids_are_quoted_and_the_servers_key_is_sent() -> None:
     """An id is one path segment, whatever it holds; every request carries the server's key."""
     handler = in_turn(accepted("%2e ~ü?"), SUCCESS)

@@ -1,11 +1,13 @@
 """What the calls of a rollout and its sample tell about each other."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
 
+import httpx
 import pytest
-from between import QUESTION, Start
+from between import QUESTION, Start, job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,6 +232,21 @@ async def test_the_server_is_told_which_call_made_which_step(between: Start) -> 
     assert counts == [[1, 2, 3], [1, None, 3]]
     totals = second["trajectory"]["samples"]["gateway"]["final_metrics"]
     assert totals == {"total_prompt_tokens": 6, "total_completion_tokens": 3}
+
+
+async def test_the_end_waits_for_servers_that_have_something_to_tell(between: Start) -> None:
+    """A rollout whose result was polled may be reported a moment later."""
+    with ScriptedPolicy(reply("4")) as upstream:
+        async with between(upstream.url) as rollout:
+            await rollout.policy.complete(QUESTION)
+            rollout.gateway.report(job(), [*QUESTION, says("4")])
+            ending = asyncio.create_task(rollout.gateway.stop())
+            assert await rollout.call_back("completion")
+            assert not ending.done()
+            await rollout.call_back("grader")
+            await ending
+            with pytest.raises(httpx.ConnectError):
+                await rollout.ask()
 
 
 async def test_tool_calls_in_a_conversation(between: Start) -> None:

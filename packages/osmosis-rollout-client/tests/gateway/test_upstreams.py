@@ -128,6 +128,30 @@ async def test_the_key_goes_to_the_upstream_alone(between: Start) -> None:
     assert "authorization" not in open_to_all.requests[0].headers
 
 
+async def test_b27_the_environments_proxy(between: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other machines are reached through it, loopback is not, and a failure names it."""
+    with ScriptedPolicy("4", "5") as proxy, ScriptedPolicy("6") as near:
+        monkeypatch.setenv("http_proxy", proxy.root_url.replace("//", "//me:sesame@"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        async with between("http://gpu-1.invalid/v1", upstream_key="sk-secret") as rollout:
+            assert (await rollout.ask()).json()["choices"][0]["message"]["content"] == "4"
+        rollout.output.rmdir()
+        async with between(near.url) as rollout:
+            assert (await rollout.ask()).json()["choices"][0]["message"]["content"] == "6"
+        rollout.output.rmdir()
+    headers = proxy.requests[0].headers
+    assert headers["authorization"] == "Bearer sk-secret"
+    assert headers["proxy-authorization"] == "Basic bWU6c2VzYW1l"
+    async with between("http://gpu-1.invalid/v1") as rollout:
+        told = (await rollout.ask()).json()["error"]["message"]
+        monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+        refused = (await rollout.ask()).json()["error"]["message"]
+    assert "through the environment's proxy http://127.0.0.1" in told
+    assert "sesame" not in told
+    assert "only http:// and https:// ones can be used" in refused
+
+
 @asynccontextmanager
 async def engine(owner: str, asked: list[dict[str, Any]]) -> AsyncGenerator[str]:
     """Serve an engine that says whose it is."""

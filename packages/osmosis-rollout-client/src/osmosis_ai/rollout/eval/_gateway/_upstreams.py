@@ -66,13 +66,17 @@ class Upstreams:
 
     async def token_parameters(self) -> dict[str, Any]:
         """Return the parameters that make the upstreams send token ids; all are one engine."""
+        assert self._session is not None
+        upstream = self._all[0]
+        url = upstream.endpoint.url.replace("/chat/completions", "/models")
         models: object = None
-        url = self._all[0].endpoint.url.replace("/chat/completions", "/models")
         try:
-            async with asyncio.timeout(_LOOK_SEC):
-                async with self._request("GET", self._all[0], url) as response:
-                    models = await response.json(content_type=None)
-        except (*FAILURES, ValueError):
+            async with (
+                asyncio.timeout(_LOOK_SEC),
+                self._session.get(url, **_way_to(upstream, {})) as response,
+            ):
+                models = await response.json(content_type=None)
+        except (*FAILURES, UpstreamError, ValueError):
             pass  # not every engine has this route
         return token_parameters(models)
 
@@ -104,7 +108,7 @@ class Upstreams:
             try:
                 answer = await self._send(upstream, body, tries.count)
             except FAILURES as error:
-                if not await tries.again_after_failure(upstream):
+                if not await tries.again_after_failure(upstream, error):
                     msg = f"the upstream gave no answer: {upstream.describe(error)}"
                     raise UpstreamError(msg) from None
                 continue
@@ -113,38 +117,38 @@ class Upstreams:
             answer.close()
 
     async def _send(self, upstream: Upstream, body: bytes, retries: int) -> Answer:
+        assert self._session is not None
+        headers = {
+            "Accept": "text/event-stream, application/json",
+            # A compressed stream comes in the compressor's blocks instead of as it is made.
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+        }
+        way = _way_to(upstream, headers)
         with ExitStack() as closing:
             closing.enter_context(upstream.busy())
-            headers = {
-                "Accept": "text/event-stream, application/json",
-                # A compressed stream comes in the compressor's blocks instead of as it is made.
-                "Accept-Encoding": "identity",
-                "Content-Type": "application/json",
-                "Content-Length": str(len(body)),
-            }
-            url = upstream.endpoint.url
-            request = self._request("POST", upstream, url, data=in_slices(body), headers=headers)
-            response = await request
+            response = await self._session.post(
+                upstream.endpoint.url, data=in_slices(body), allow_redirects=False, **way
+            )
             closing.callback(response.close)
             first = await response.content.readany()
             return Answer(upstream, response, first, retries, closing.pop_all())
 
-    def _request(self, method: str, upstream: Upstream, url: str, **more: Any) -> Any:
-        assert self._session is not None
-        endpoint = upstream.endpoint
-        headers: dict[str, str] = more.pop("headers", {})
-        if endpoint.authorization:
-            headers["Authorization"] = endpoint.authorization
-        if proxy := environment_proxy(upstream.scheme, upstream.host):
-            if not proxy.url.startswith("http"):
-                msg = (
-                    "the environment names a proxy, and only http:// and https:// ones can be used"
-                )
-                raise UpstreamError(msg)
-            more["proxy"] = proxy.url
-            if proxy.authorization:
-                more["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}
-        return self._session.request(method, url, headers=headers, allow_redirects=False, **more)
+
+def _way_to(upstream: Upstream, headers: dict[str, str]) -> dict[str, Any]:
+    """Return what requests to an upstream need: its key, and the environment's proxy."""
+    if upstream.endpoint.authorization:
+        headers = headers | {"Authorization": upstream.endpoint.authorization}
+    proxy = environment_proxy(upstream.scheme, upstream.host)
+    if proxy is None:
+        return {"headers": headers}
+    if not proxy.url.startswith("http"):
+        msg = "the environment names a proxy, and only http:// and https:// ones can be used"
+        raise UpstreamError(msg)
+    # aiohttp turns it into Proxy-Authorization.
+    given = {"Authorization": proxy.authorization} if proxy.authorization else None
+    return {"headers": headers, "proxy": proxy.url, "proxy_headers": given}
 
 
 class _Tries:
@@ -162,10 +166,11 @@ class _Tries:
         well = [upstream for upstream in self._upstreams if upstream not in self._failed]
         return min(well, key=lambda upstream: upstream.load)
 
-    async def again_after_failure(self, upstream: Upstream) -> bool:
+    async def again_after_failure(self, upstream: Upstream, error: Exception) -> bool:
         """Tell, when it is time for it, whether to try again after an upstream gave no answer."""
         self._note_failure(upstream)
-        if self._failures >= TRIES:
+        # What took the request, and then said nothing for so long, is not asked to do it twice.
+        if self._failures >= TRIES or isinstance(error, aiohttp.SocketTimeoutError):
             return False
         if len(self._failed) == len(self._upstreams):
             self._failed.clear()
