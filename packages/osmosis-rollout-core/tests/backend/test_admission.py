@@ -28,10 +28,11 @@ def load(backend: LocalBackend) -> dict[str, Any]:
     return concurrency
 
 
+@pytest.mark.parametrize("limit", [1, 2])
 async def test_first_come_first_served(
-    make_backend: MakeBackend, make_request: MakeRequest
+    limit: int, make_backend: MakeBackend, make_request: MakeRequest
 ) -> None:
-    """Never more than the limit run, and they start in the order in which they came."""
+    """Never more than the limit run, and they get their slots in the order in which they came."""
     started: list[str] = []
     most = 0
 
@@ -42,17 +43,15 @@ async def test_first_come_first_served(
         await asyncio.sleep(0.01)
         return [ANSWER]
 
-    backend = make_backend(run, limit=2)
+    backend = make_backend(run, limit=limit)
     names = [f"r-{number}" for number in range(9)]
     await asyncio.gather(
         *(backend.execute(make_request(name, metadata={"name": name})) for name in names)
     )
-    assert sorted(started[:2]) == names[:2]
-    assert [sorted(started[n : n + 2]) for n in range(0, 8, 2)] == [
-        names[n : n + 2] for n in range(0, 8, 2)
-    ]
-    assert most == 2
-    assert load(backend) == {"max_concurrent": 2, "queued": 0, "running": 0}
+    # Who has a slot waits for a directory first, and that may take one longer than another.
+    assert (started if limit == 1 else sorted(started)) == names
+    assert most == limit
+    assert load(backend) == {"max_concurrent": limit, "queued": 0, "running": 0}
 
 
 @pytest.mark.parametrize("how", ["task", "backend"])

@@ -25,9 +25,6 @@ type Missing = Literal["fail", "create", "reclaim"]
 """What to do about a directory that is not there: fail, create it (and fail when something else is
 in its place), or create it and remove a link or file that is in its place."""
 
-type Writer = Callable[[BinaryIO], object]
-"""Writes a file's content into the open file."""
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _NOT_A_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP})
 # Other code may put a link back as fast as it is removed; it loses the race or gets an error. One
@@ -172,7 +169,7 @@ def open_regular(parent: int, name: str) -> Generator[BinaryIO]:
         yield file
 
 
-def replace_at(parent: int, name: str, data: bytes | Writer) -> None:
+def replace_at(parent: int, name: str, data: bytes | Callable[[BinaryIO], object]) -> None:
     """Write a file into the open directory `parent` and put it in the place of `name`, atomically.
 
     Args:

@@ -13,15 +13,14 @@ import re
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import BinaryIO, Self
 
 from osmosis_ai.rollout._safe_fs import (
-    Writer,
     make_child,
     open_below,
     open_child,
@@ -45,6 +44,9 @@ _NO_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Without the host's own tables, so that a file has the same type everywhere.
 _MEDIA_TYPES = mimetypes.MimeTypes()
 _UNKNOWN_TYPE = "application/octet-stream"
+
+type Writer = Callable[[BinaryIO], object]
+"""Writes a file's content into the open file."""
 
 type _Entry = tuple[PurePosixPath, os.stat_result]
 
