@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import agents.memory.session
 import pytest
 from agents import Agent, ModelBehaviorError, Runner, SQLiteSession, function_tool
 from agents.memory import SessionSettings
@@ -16,6 +17,10 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
 )
 from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, ToolCall, reply
 
+# Older releases do not say which run it is that asks a session.
+tells_runs_apart = pytest.mark.skipif(
+    not hasattr(agents.memory.session, "_get_session_wrapper"), reason="needs openai-agents 0.20"
+)
 UNKNOWN = reply("Hm.", tool_calls=[ToolCall("nonsense")])
 
 
@@ -169,6 +174,58 @@ async def test_a_sample_may_be_asked_for_at_any_time(
         gate.open()
         await task
     assert texts(await sample_of(rollout)) == ["2+2?", "4"]
+
+
+@tells_runs_apart
+async def test_two_runs_at_once_on_one_session(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """A mixture of both is a conversation that the policy never had: the first to go on fails."""
+    gate = Gate()
+    policy.add(reply("4").insert(0, gate), reply("6").insert(0, gate))
+    with rollout:
+        agent, session = build(), OsmosisMemorySession()
+        runs = [Runner.run(agent, prompt, session=session) for prompt in ("2+2?", "3+3?")]
+        both = asyncio.gather(*runs)
+        await asyncio.to_thread(gate.wait, 2)
+        gate.open()
+        with pytest.raises(RuntimeError, match="two runs at once use one OsmosisMemorySession"):
+            await both
+
+
+@tells_runs_apart
+async def test_a_run_inside_of_a_tool_on_the_same_session(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """The tool's run may end, the one around it cannot go on."""
+    policy.add(reply(tool_calls=[ToolCall("ask")]), "inner")
+
+    @function_tool
+    async def ask() -> str:
+        """Ask another agent."""
+        result = await Runner.run(build(name="b"), "3+3?", session=session)
+        return str(result.final_output)
+
+    with rollout:
+        session = OsmosisMemorySession()
+        with pytest.raises(RuntimeError, match="two runs at once"):
+            await Runner.run(build(tools=[ask]), "2+2?", session=session)
+    assert len(policy.requests) == 2
+
+
+async def test_runs_that_take_turns(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
+    """In tasks of their own, streamed or not, with items of the user's in between."""
+    policy.add("a", "b", "c")
+    with rollout:
+        agent, session = build(), OsmosisMemorySession()
+        await asyncio.create_task(Runner.run(agent, "1", session=session))
+        await session.add_items([{"role": "user", "content": "by hand"}])
+        result = Runner.run_streamed(agent, "2", session=session)
+        async for _ in result.stream_events():
+            await session.get_items()
+        await asyncio.create_task(Runner.run(agent, "3", session=session))
+        sample = await sample_of(rollout)
+    assert texts(sample) == ["1", "a", "by hand", "2", "b", "3", "c"]
 
 
 async def test_instructions_are_kept_when_the_first_call_fails(

@@ -4,9 +4,11 @@ import copy
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import cast, override
+from typing import Any, cast, override
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
+from agents import RunContextWrapper
 from agents.items import TResponseInputItem
 from agents.memory import Session, SessionSettings
 
@@ -16,6 +18,8 @@ from osmosis_ai.rollout.integrations.agents.openai_agents._tracing import keep_t
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item
 
 _log = logging.getLogger(__name__)
+
+type _Wrapper = RunContextWrapper[Any]
 
 
 class OsmosisMemorySession:
@@ -31,9 +35,12 @@ class OsmosisMemorySession:
         session_id: The same.
         session_settings: None; the Agents SDK asks sessions for it.
 
+    Its methods take the `wrapper` by which the Agents SDK, from 0.20 on, tells runs apart.
+
     Raises:
         ValueError: the rollout has a sample source already.
-        RuntimeError: by every method, in another rollout than the one that it was built in.
+        RuntimeError: by every method, in another rollout than the one that it was built in; by
+            `add_items`, for a run that goes on while another one writes here as well.
     """
 
     session_settings: SessionSettings | None = None
@@ -41,31 +48,40 @@ class OsmosisMemorySession:
     def __init__(self, session_id: str | None = None) -> None:
         self.session_id: str = session_id or uuid4().hex
         self._items: list[TResponseInputItem] = []
+        self._runs = _Runs()
         self._context = get_rollout_context()
         self._source = SessionSampleSource(self)
         if self._context is not None:
             keep_traces_at_home()
             self._context.set_sample_source(self._source)
 
-    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+    async def get_items(
+        self, limit: int | None = None, *, wrapper: _Wrapper | None = None
+    ) -> list[TResponseInputItem]:
         """Return copies of the newest `limit` items, oldest first; of all without a limit."""
         self._check_rollout()
+        if wrapper is not None:
+            self._runs.note_read(wrapper)
         first = 0 if limit is None else max(0, len(self._items) - max(0, limit))
         return copy.deepcopy(self._items[first:])
 
-    async def add_items(self, items: list[TResponseInputItem]) -> None:
+    async def add_items(
+        self, items: list[TResponseInputItem], *, wrapper: _Wrapper | None = None
+    ) -> None:
         """Append copies of the items."""
         self._check_rollout()
+        if wrapper is not None:
+            self._runs.note_write(wrapper)
         self._items += copy.deepcopy(items)
 
-    async def pop_item(self) -> TResponseInputItem | None:
+    async def pop_item(self, *, wrapper: _Wrapper | None = None) -> TResponseInputItem | None:
         """Remove the newest item and return it, or None when there is none."""
         self._check_rollout()
         item = self._items.pop() if self._items else None
         self._source.record.forget(len(self._items))
         return item
 
-    async def clear_session(self) -> None:
+    async def clear_session(self, *, wrapper: _Wrapper | None = None) -> None:
         """Remove all items."""
         self._check_rollout()
         self._items.clear()
@@ -88,6 +104,37 @@ class OsmosisMemorySession:
             "context along"
         )
         raise RuntimeError(msg)
+
+
+class _Runs:
+    """Sees to it that runs write to a session one after the other.
+
+    Two at once would leave a conversation of both in it, which the policy never had.
+    """
+
+    def __init__(self) -> None:
+        self._writes = 0
+        self._known: WeakKeyDictionary[_Wrapper, int] = WeakKeyDictionary()
+
+    def note_read(self, run: _Wrapper) -> None:
+        """Note that a run has what is in the session."""
+        self._known[run] = self._writes
+
+    def note_write(self, run: _Wrapper) -> None:
+        """Note that a run adds to the session.
+
+        Raises:
+            RuntimeError: another one has, since this one last did.
+        """
+        if self._known.get(run, self._writes) != self._writes:
+            msg = (
+                "two runs at once use one OsmosisMemorySession, which would mix their "
+                "conversations: run them one after the other, or give a session to one of them "
+                "only; a rollout has one sample"
+            )
+            raise RuntimeError(msg)
+        self._writes += 1
+        self._known[run] = self._writes
 
 
 class SessionSampleSource(SampleSource):
