@@ -5,8 +5,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from agents import ModelSettings, Runner, function_tool
 
 from osmosis_ai.rollout import (
@@ -22,6 +23,7 @@ from osmosis_ai.rollout import (
     RolloutErrorCategory,
     RolloutStatus,
 )
+from osmosis_ai.rollout.agent_workflow import ToolError
 from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisAgent,
     OsmosisMemorySession,
@@ -185,6 +187,30 @@ async def test_b50_unknown_tool(policy: ScriptedPolicy) -> None:
         "Let me see.",
         "searchh",
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "origin"), [(ToolError("search"), "tool"), (OSError("no disk"), "workflow")]
+)
+async def test_a_tool_whose_failure_ends_the_rollout(
+    policy: ScriptedPolicy, error: Exception, origin: str
+) -> None:
+    """The framework does not say that it was a tool; one that raises `ToolError` does."""
+
+    @function_tool(failure_error_function=None)
+    def search() -> str:
+        """Fail."""
+        raise error
+
+    class Failing(AgentWorkflow[Any]):
+        async def run(self, ctx: AgentWorkflowContext[Any]) -> None:
+            agent = OsmosisAgent(name="a", model=OsmosisRolloutModel(), tools=[search])
+            await Runner.run(agent, cast("Any", ctx.prompt), session=OsmosisMemorySession())
+
+    policy.add(reply(tool_calls=[ToolCall("search")]))
+    result = await execute(LocalBackend(workflow=Failing), policy)
+    assert result.origin == origin
+    assert str(error) in (result.err_message or "")
 
 
 async def test_deadline_in_the_middle_of_a_stream(policy: ScriptedPolicy) -> None:
