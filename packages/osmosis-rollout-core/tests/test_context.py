@@ -135,6 +135,15 @@ class TestActive:
                 group.create_task(rollout(f"r-{number}"))
         assert get_rollout_context() is None
 
+    def test_what_belongs_to_a_context_is_used_inside_of_it(self) -> None:
+        context = RolloutContext(URL, rollout_id="r-1")
+        with pytest.raises(RuntimeError, match=r"this agent .*'r-1'.* outside of every rollout"):
+            context.check_active("agent")
+        with RolloutContext(URL), pytest.raises(RuntimeError, match="in another rollout"):
+            context.check_active("agent")
+        with context:
+            context.check_active("agent")
+
 
 class TestLeavingElsewhere:
     async def test_in_a_task_that_was_started_inside(self) -> None:

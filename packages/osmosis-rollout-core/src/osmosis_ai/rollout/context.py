@@ -106,6 +106,26 @@ class RolloutContext:
         """Return the registered source's sample, or None when no source is registered."""
         return None if self.sample_source is None else await self.sample_source.get_sample()
 
+    def check_active(self, what: str) -> None:
+        """Make sure that the code that runs is inside of this context.
+
+        Args:
+            what: What was built in it, such as an agent, for the error's text.
+
+        Raises:
+            RuntimeError: another context, or none, is active.
+        """
+        active = _active.get()
+        if active is self:
+            return
+        where = "outside of every rollout" if active is None else "in another rollout"
+        msg = (
+            f"this {what} belongs to the RolloutContext that it was built in (rollout "
+            f"{self.rollout_id!r}) but is used {where}: build it anew in each rollout, inside "
+            "run(), and start threads with asyncio.to_thread, which takes the context along"
+        )
+        raise RuntimeError(msg)
+
     def end(self) -> None:
         """End the rollout's calls to its policy for good, also those of code that is still inside.
 

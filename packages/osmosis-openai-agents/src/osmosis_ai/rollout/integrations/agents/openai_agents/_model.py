@@ -14,7 +14,7 @@ from agents.models.interface import Model, ModelTracing
 from agents.retry import ModelRetryAdvice, ModelRetryNormalizedError
 from agents.tool import Tool
 
-from osmosis_ai.rollout import MessageDict, RolloutContext, get_rollout_context
+from osmosis_ai.rollout import MessageDict, RolloutContext
 from osmosis_ai.rollout.integrations.agents.openai_agents._chat import to_chat
 from osmosis_ai.rollout.integrations.agents.openai_agents._delegations import (
     follow,
@@ -159,22 +159,15 @@ class BoundModel(Model):
         Raises:
             RuntimeError: there is none, or another rollout or none is active.
         """
-        active = get_rollout_context()
-        if active is None or active is not self._context:
-            where = "outside of every rollout" if active is None else "in another rollout"
-            msg = (
-                "this agent belongs to the RolloutContext that it was built in (rollout "
-                f"{self._context.rollout_id!r}) but is used {where}: build agents inside run(), "
-                "and start threads with asyncio.to_thread, which takes the context along"
-            )
-            raise RuntimeError(msg)
-        if not isinstance(active.sample_source, SessionSampleSource):
+        self._context.check_active("agent")
+        source = self._context.sample_source
+        if not isinstance(source, SessionSampleSource):
             msg = (
                 "nothing records this conversation for the rollout's sample: pass "
                 "session=OsmosisMemorySession(), built inside run(), to Runner.run()"
             )
             raise RuntimeError(msg)
-        return active.sample_source
+        return source
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from strands.types.content import Messages
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
-from osmosis_ai.rollout import MessageDict, RolloutContext, get_rollout_context
+from osmosis_ai.rollout import MessageDict, RolloutContext
 from osmosis_ai.rollout.integrations.agents.strands._delegations import noting
 from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin
 from osmosis_ai.rollout.integrations.agents.strands._stream import (
@@ -102,16 +102,7 @@ class BoundModel(Model):
         Raises:
             RuntimeError: another rollout, or none, is active.
         """
-        active = get_rollout_context()
-        if active is self._context:
-            return
-        where = "outside of every rollout" if active is None else "in another rollout"
-        msg = (
-            "this agent belongs to the RolloutContext that it was built in (rollout "
-            f"{self._context.rollout_id!r}) but is used {where}: build one agent per rollout, "
-            "inside run(), and start threads with asyncio.to_thread, which takes the context along"
-        )
-        raise RuntimeError(msg)
+        self._context.check_active("agent")
 
     @override
     async def stream(
