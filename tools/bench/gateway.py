@@ -7,7 +7,11 @@ clients are processes of their own. The delay is the client's, from the last byt
 the first of the answer; CPU is that of all processes but the client's. They take turns, and the
 table shows medians: compare the rows of one run, not runs.
 
-    nox -s bench -- gateway [--rounds N] [--streams 1 64]
+Then whole evaluations, of rollouts that call a policy once that answers at once in one chunk:
+rows per second between the first result and the last, and the peak memory of the evaluation, which
+is where the gateway lives.
+
+    nox -s bench -- gateway [--rounds N] [--streams 1 64] [--rows N]
 """
 
 import argparse
@@ -51,6 +55,7 @@ def event(number: int) -> bytes:
 
 
 EVENTS: Final = [event(number) for number in range(CHUNKS)]
+INSTANT: Final = EVENTS[-1:]
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +71,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n"
             )
-            for number, data in enumerate(EVENTS):
+            for number, data in enumerate(INSTANT if b"/instant/" in head else EVENTS):
                 if number:
                     await asyncio.sleep(CHUNK_GAP_SEC)
                 writer.write(b"%x\r\n%s\r\n" % (len(data), data))
@@ -187,6 +192,60 @@ async def drive(url: str, key: str, streams: int) -> list[float]:
     return delays
 
 
+# An evaluation's process.
+
+PROJECT: Final = """
+from osmosis_ai.rollout import AgentWorkflow, Grader, LocalBackend
+from osmosis_ai.rollout.policy import PolicyClient
+from osmosis_ai.rollout.server import create_rollout_server
+
+
+class Asks(AgentWorkflow):
+    async def run(self, ctx):
+        return [*ctx.prompt, (await PolicyClient().complete(ctx.prompt)).message]
+
+
+class Passes(Grader):
+    async def grade(self, ctx):
+        ctx.set_reward(1.0)
+
+
+app = create_rollout_server(backend=LocalBackend(workflow=Asks, grader=Passes))
+"""
+
+
+async def evaluate_rows(url: str, rows: int, *, through_gateway: bool) -> list[float]:
+    """Evaluate so many rows; return how many were done per second, and the peak of resident MB."""
+    from osmosis_ai.rollout.eval import EvalOptions, Listener, evaluate
+
+    ends: list[float] = []
+
+    class Watch(Listener):
+        def on_outcome(self, outcome: object) -> None:
+            ends.append(time.perf_counter())
+
+    policy = {"base_url": [url], "model": "real"} if through_gateway else {"chat_url": url}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "main.py").write_text(PROJECT, encoding="utf-8")
+        row = json.dumps({"user_prompt": MESSAGES[0]["content"], "ground_truth": "word"})
+        (folder / "data.jsonl").write_text(f"{row}\n" * rows, encoding="utf-8")
+        options = EvalOptions(
+            dataset=folder / "data.jsonl",
+            output=folder / "run",
+            entrypoint=f"{folder / 'main.py'}:app",
+            max_in_flight=16,
+            **policy,
+        )
+        report = await evaluate(options, Watch())
+    if report.tally.everything.passed != rows:
+        sys.exit(f"rollouts went wrong: {report.as_json()}")
+    # macOS counts in bytes, Linux in KiB.
+    unit = 1e6 if sys.platform == "darwin" else 1e6 / 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return [(rows - 1) / (ends[-1] - ends[0]), peak]
+
+
 # What is compared.
 
 
@@ -226,6 +285,32 @@ def compare(options: argparse.Namespace) -> None:
                 print(f"{'':9}{mode}: {differences(turns, mode)}", flush=True)
 
 
+def compare_evaluations(options: argparse.Namespace) -> None:
+    """Print a row for an evaluation without the gateway, and one with it."""
+    print(f"\n{'rows':>7}  {'way':12}{'rows/s':>14}{'peak MB':>21}")
+    with serving("--serve=upstream") as upstream:
+        line = [sys.executable, __file__, f"--drive={upstream.url.replace('/v1', '/instant/v1')}"]
+        turns = [
+            {
+                mode: json.loads(
+                    subprocess.run(
+                        [*line, f"--evaluate={mode}", f"--rows={options.rows}"],
+                        stdout=subprocess.PIPE,
+                        text=True,
+                        check=True,
+                    ).stdout
+                )
+                for mode in MODES[:2]
+            }
+            for _ in range(options.rounds)
+        ]
+    for mode in MODES[:2]:
+        rate, peak = (statistics.median(turn[mode][i] for turn in turns) for i in (0, 1))
+        print(f"{options.rows:>7}  {mode:12}{rate:>14.0f}{peak:>21.0f}", flush=True)
+    times = statistics.median(turn["alone"][0] / turn["passed on"][0] for turn in turns)
+    print(f"{'':9}passed on: {times:.2f} x the time")
+
+
 def differences(turns: list[dict[str, tuple[float, float]]], mode: str) -> str:
     """Return how a way compares to the upstream alone, turn by turn."""
     pairs = [(turn[mode], turn["alone"]) for turn in turns]
@@ -242,6 +327,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--rows", type=int, default=1000, help="rows of an evaluation, or 0")
+    parser.add_argument("--evaluate", choices=MODES[:2], help=argparse.SUPPRESS)
     parser.add_argument("--serve", choices=["upstream", "gateway"], help=argparse.SUPPRESS)
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     parser.add_argument("--key", default="", help=argparse.SUPPRESS)
@@ -253,10 +340,16 @@ def main() -> None:
     }
     if options.serve:
         asyncio.run(parts[options.serve]())
+    elif options.evaluate:
+        through = options.evaluate != "alone"
+        work = evaluate_rows(options.drive, options.rows, through_gateway=through)
+        print(json.dumps(asyncio.run(work)))
     elif options.drive:
         print(json.dumps(asyncio.run(drive(options.drive, options.key, options.streams[0]))))
     else:
         compare(options)
+        if options.rows:
+            compare_evaluations(options)
 
 
 if __name__ == "__main__":
