@@ -224,7 +224,9 @@ async def evaluate_rows(url: str, rows: int, *, through_gateway: bool) -> list[f
         def on_outcome(self, outcome: object) -> None:
             ends.append(time.perf_counter())
 
-    policy = {"base_url": [url], "model": "real"} if through_gateway else {"chat_url": url}
+    policy: dict[str, Any] = (
+        {"base_url": [url], "model": "real"} if through_gateway else {"chat_url": url}
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "main.py").write_text(PROJECT, encoding="utf-8")

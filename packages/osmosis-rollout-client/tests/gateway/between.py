@@ -58,16 +58,16 @@ class Between:
         url = f"{self.endpoint.url}/chat/completions"
         return await self.http.post(url, content=body, headers=headers)
 
-    async def call_back(self, phase: str, body: Any = None) -> Any:
-        """Tell the gateway that a phase ended, as a server does, and return its answer."""
-        url = getattr(self.endpoint, f"{phase}_callback_url")
-        response = await self.http.post(url, json=body or {})
+    async def call_back(self, messages: Sequence[Mapping[str, Any]] | None = None) -> Any:
+        """Tell the gateway that the rollout ended, as a server does, and return its answer."""
+        sample = None if messages is None else {"messages": list(messages)}
+        response = await self.http.post(self.endpoint.callback_url or "", json={"sample": sample})
         assert response.is_success
-        return response.json() if response.content else None
+        return response.json()["trajectory"]["samples"]["gateway"]
 
     async def end(self, messages: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """End the rollout, with a sample or without, and return what the gateway reports."""
-        await self.call_back("grader", {"sample": messages and {"messages": list(messages)}})
+        await self.call_back(messages)
         report = self.gateway.report(job(), messages)
         assert report is not None
         json.dumps(report, allow_nan=False)

@@ -206,7 +206,10 @@ def test_a_conversation_that_only_grows_is_never_rewritten(texts: list[str], dat
 
 
 async def test_the_server_is_told_which_call_made_which_step(between: Start) -> None:
-    """A call whose answer was thrown away, and a turn by hand, shift nothing."""
+    """A call whose answer was thrown away, and a turn by hand, shift nothing.
+
+    Without a sample, all calls are told: the server may have a part of the conversation.
+    """
 
     def respond(request: PolicyRequest) -> Reply:
         used = {"prompt_tokens": request.number, "completion_tokens": 1}
@@ -216,22 +219,14 @@ async def test_the_server_is_told_which_call_made_which_step(between: Start) -> 
         async with between(upstream.url) as rollout:
             for _ in range(3):
                 await rollout.policy.complete(QUESTION)
-            first = await rollout.call_back("completion")
-            sample = {"messages": [*QUESTION, A1, U2, says("by hand"), U3, A3]}
-            second = await rollout.call_back("grader", {"sample": sample})
-            # The wish is the last word: an answer without a report keeps the earlier one.
-            good = {"messages": [*QUESTION, A1, A2, A3]}
-            assert await rollout.call_back("grader", {"sample": good}) is None
+            lost = await rollout.call_back()
+            kept = await rollout.call_back([*QUESTION, A1, U2, says("by hand"), U3, A3])
     counts = [
-        [
-            call.get("prompt_tokens")
-            for call in told["trajectory"]["samples"]["gateway"]["llm_call_metrics"]
-        ]
-        for told in (first, second)
+        [call.get("prompt_tokens") for call in told["llm_call_metrics"]] for told in (lost, kept)
     ]
     assert counts == [[1, 2, 3], [1, None, 3]]
-    totals = second["trajectory"]["samples"]["gateway"]["final_metrics"]
-    assert totals == {"total_prompt_tokens": 6, "total_completion_tokens": 3}
+    totals = {"total_prompt_tokens": 6, "total_completion_tokens": 3}
+    assert lost["final_metrics"] == kept["final_metrics"] == totals
 
 
 async def test_the_end_waits_for_servers_that_have_something_to_tell(between: Start) -> None:
@@ -241,9 +236,9 @@ async def test_the_end_waits_for_servers_that_have_something_to_tell(between: St
             await rollout.policy.complete(QUESTION)
             rollout.gateway.report(job(), [*QUESTION, says("4")])
             ending = asyncio.create_task(rollout.gateway.stop())
-            assert await rollout.call_back("completion")
+            await asyncio.sleep(0)
             assert not ending.done()
-            await rollout.call_back("grader")
+            assert await rollout.call_back([*QUESTION, says("4")])
             await ending
             with pytest.raises(httpx.ConnectError):
                 await rollout.ask()

@@ -32,7 +32,7 @@ async def test_a_wrong_bearer(between: Start, header: str | None) -> None:
         ("POST", "/v1/rollouts//chat/completions", 404),
         ("POST", "/v1/rollouts/r-1/../r-2/chat/completions", 404),
         ("POST", "/v1/chat/completions", 404),
-        ("POST", "/v1/rollouts/r-2/grader-callback", 404),
+        ("POST", "/v1/rollouts/r-2/callback", 404),
         ("GET", "/v1/rollouts/r-1/chat/completions", 405),
         ("GET", "/", 404),
     ],
@@ -114,9 +114,8 @@ async def test_a_rollout_that_has_ended(between: Start) -> None:
             await rollout.ask()
             rollout.gateway.report(job(), None)
             assert (await rollout.ask()).status_code == 404
-            assert await rollout.call_back("completion")
-            await rollout.call_back("grader")
-            gone = await rollout.http.post(rollout.endpoint.grader_callback_url or "", json={})
+            assert await rollout.call_back()
+            gone = await rollout.http.post(rollout.endpoint.callback_url or "", json={})
             assert gone.status_code == 404  # nothing of it is kept
     assert len(upstream.requests) == 1
 

@@ -120,11 +120,11 @@ async def test_token_ids_in_every_spelling(between: Start, engine: str, size: in
     with ScriptedPolicy(stream_reply(*pieces)) as upstream:
         async with between(upstream.url, token_ids=True) as rollout:
             got = await rollout.bytes_of()
-            told = await rollout.call_back("completion")
+            told = await rollout.call_back()
     lines = [line[6:] for line in got.decode().split("\n\n") if line.startswith("data: {")]
     assert [json.loads(line) for line in lines] == PLAIN
     assert got.endswith(b"data: [DONE]\n\n")
-    [call] = told["trajectory"]["samples"]["gateway"]["llm_call_metrics"]
+    [call] = told["llm_call_metrics"]
     assert call.get("prompt_token_ids") == prompt
     assert (call["completion_token_ids"], call["logprobs"]) == ([7, 8], [-0.5, -0.5])
     assert call["completion_tokens"] == 2

@@ -107,7 +107,7 @@ async def test_no_more_calls_than_the_cap(between: Start) -> None:
             calls = [asyncio.create_task(rollout.ask()) for _ in range(4)]
             await asyncio.to_thread(gate.wait, 2)
             calls.pop().cancel()
-            await rollout.call_back("completion")  # one more exchange: the others had their time
+            await rollout.call_back()  # one more exchange: the others had their time
             assert gate.arrivals == 2
             gate.open()
             await asyncio.gather(*calls)

@@ -55,9 +55,8 @@ class Executor:
                 agent_timeout_sec=self.options.agent_timeout_sec,
                 grader_timeout_sec=self.options.grader_timeout_sec,
                 on_status=clock.note,
-                completion_callback_url=endpoint.completion_callback_url,
-                grader_callback_url=endpoint.grader_callback_url,
-                controller_api_key=endpoint.key if endpoint.grader_callback_url else None,
+                grader_callback_url=endpoint.callback_url,
+                controller_api_key=endpoint.key if endpoint.callback_url else None,
             )
         except (RolloutAdmissionTimeoutError, RolloutProtocolError) as error:
             outcome = Outcome.of(

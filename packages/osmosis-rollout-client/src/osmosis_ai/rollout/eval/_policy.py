@@ -14,15 +14,12 @@ class Endpoint:
     Attributes:
         url: Base URL of a streaming chat-completions endpoint.
         key: The bearer to send there, or None.
-        completion_callback_url: Who wants to be told, with the same key, that the workflow ended;
-            or None.
-        grader_callback_url: Who wants to be told that the grading ended, likewise.
+        callback_url: Who wants to be told, with the same key, that the rollout ended; or None.
     """
 
     url: str
     key: str | None = field(default=None, repr=False)
-    completion_callback_url: str | None = None
-    grader_callback_url: str | None = None
+    callback_url: str | None = None
 
 
 class Policy(Protocol):

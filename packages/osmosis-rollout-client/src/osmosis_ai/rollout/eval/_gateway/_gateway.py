@@ -57,11 +57,7 @@ class Gateway:
         self._bearer = secrets.token_urlsafe(32)
         self._server = GatewayServer(
             self._bearer,
-            {
-                "chat/completions": self._chat,
-                "completion-callback": self._hear_completion,
-                "grader-callback": self._hear_grader,
-            },
+            {"chat/completions": self._chat, "callback": self._hear},
         )
         self._rollouts: dict[str, _Rollout] = {}
         self._unheard: dict[str, _Rollout] = {}
@@ -104,12 +100,7 @@ class Gateway:
         """Return the rollout's own URL."""
         self._rollouts[job.rollout_id] = _Rollout(job)
         base = f"{self._server.url}/{job.rollout_id}"
-        return Endpoint(
-            base,
-            self._bearer,
-            completion_callback_url=f"{base}/completion-callback",
-            grader_callback_url=f"{base}/grader-callback",
-        )
+        return Endpoint(base, self._bearer, callback_url=f"{base}/callback")
 
     def report(
         self, job: Job, messages: Sequence[Mapping[str, Any]] | None
@@ -153,14 +144,11 @@ class Gateway:
             # The answer has gone out by now: it is the outcome that must not count.
             self._unrecorded = error
 
-    async def _hear_completion(self, request: web.Request, rollout_id: str) -> web.Response:
-        rollout = self._told_of(rollout_id)
-        await request.read()
-        calls = rollout.calls.answered
-        return _json(trajectory_report(calls, calls))
-
-    async def _hear_grader(self, request: web.Request, rollout_id: str) -> web.Response:
-        rollout = self._told_of(rollout_id)
+    async def _hear(self, request: web.Request, rollout_id: str) -> web.Response:
+        """Answer a grader callback with what is known of the calls behind the sample's turns."""
+        rollout = self._rollouts.get(rollout_id) or self._unheard.get(rollout_id)
+        if rollout is None:
+            raise Refusal(404, "there is no such rollout")
         body = await json_body(request)
         rollout.is_heard = True
         self._unheard.pop(rollout_id, None)
@@ -168,19 +156,8 @@ class Gateway:
             self._all_heard.set()
         messages = as_array(as_object(body.get("sample")).get("messages"))
         calls = rollout.calls.answered
-        steps = rollout.calls.behind(messages, rollout.job.row.prompt)
-        # What was told before was right, unless some calls made no step.
-        return (
-            web.Response(status=204)
-            if not messages or steps == calls
-            else _json(trajectory_report(steps, calls))
-        )
-
-    def _told_of(self, rollout_id: str) -> _Rollout:
-        rollout = self._rollouts.get(rollout_id) or self._unheard.get(rollout_id)
-        if rollout is None:
-            raise Refusal(404, "there is no such rollout")
-        return rollout
+        steps = rollout.calls.behind(messages, rollout.job.row.prompt) if messages else calls
+        return _json(trajectory_report(steps, calls))
 
 
 def _json(document: object) -> web.Response:
