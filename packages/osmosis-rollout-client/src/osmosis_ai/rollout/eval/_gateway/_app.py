@@ -7,7 +7,7 @@ what was sent: there may be keys in it.
 import hmac
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -42,7 +42,7 @@ class GatewayServer:
         routes: What answers POST, by the rest of the path.
     """
 
-    def __init__(self, bearer: str, routes: dict[str, Handler]) -> None:
+    def __init__(self, bearer: str, routes: Mapping[str, Handler]) -> None:
         self._authorization = f"Bearer {bearer}".encode()
         self._routes = routes
         self._runner: web.AppRunner | None = None

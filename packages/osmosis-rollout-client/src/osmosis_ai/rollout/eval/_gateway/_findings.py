@@ -86,7 +86,7 @@ def _is_cut(call: Call) -> bool:
 
 
 def _is_retried(call: Call) -> bool:
-    return call.retries > 0
+    return call.retries > 0 and bool(call.replies)
 
 
 def _is_slow(call: Call) -> bool:

@@ -29,10 +29,11 @@ _FAREWELL_SEC: Final = 2.0
 
 @dataclass(eq=False, slots=True)
 class _Rollout:
+    """A rollout that may call; `is_heard` tells whether its server has told of its end."""
+
     job: Job
     calls: Calls = field(default_factory=Calls)
     is_heard: bool = False
-    is_reported: bool = False
 
 
 class Gateway:
@@ -55,10 +56,8 @@ class Gateway:
         self._targets = [Target.at(url, options.upstream_key) for url in options.base_url]
         self._upstreams = Upstreams(self._targets, options.max_calls)
         self._bearer = secrets.token_urlsafe(32)
-        self._server = GatewayServer(
-            self._bearer,
-            {"chat/completions": self._chat, "callback": self._hear},
-        )
+        routes = {"chat/completions": self._chat, "callback": self._hear}
+        self._server = GatewayServer(self._bearer, routes)
         self._rollouts: dict[str, _Rollout] = {}
         self._unheard: dict[str, _Rollout] = {}
         self._all_heard = asyncio.Event()
@@ -113,7 +112,6 @@ class Gateway:
         if self._unrecorded is not None:
             raise self._unrecorded
         rollout = self._rollouts.pop(job.rollout_id)
-        rollout.is_reported = True
         if not rollout.is_heard:
             self._wait_for(rollout)
         return outcome_report(rollout.calls, messages, job.row.prompt)

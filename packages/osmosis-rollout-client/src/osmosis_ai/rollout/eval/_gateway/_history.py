@@ -52,9 +52,9 @@ class History:
 
     def add(self, prompt: Sequence[RoleTurn], answers: Sequence[Turn], ended_at: float) -> None:
         """Add a prompt and its answers, known from `ended_at` on."""
-        starts = _starts(prompt)
         if not answers:
             return
+        starts = _starts(prompt)
         before = starts[-1] if starts else b""
         self._prompts.setdefault(before, ended_at)
         for start in starts:
