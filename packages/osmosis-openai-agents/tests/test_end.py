@@ -19,7 +19,7 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisMemorySession,
     OsmosisRolloutModel,
 )
-from osmosis_ai.rollout.policy import RolloutEndedError
+from osmosis_ai.rollout.policy import RolloutEndedError, close_policy_clients
 from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, reply
 
 PROMPT = [{"role": "user", "content": "2+2?"}]
@@ -49,16 +49,21 @@ async def test_run_sync_in_a_thread(policy: ScriptedPolicy, ending: str) -> None
         agent, session = build()
 
         def call() -> None:
-            try:
+            # The SDK makes a loop for the thread and leaves it open.
+            own = asyncio.new_event_loop()
+            asyncio.set_event_loop(own)
+            with pytest.raises(RolloutEndedError) as caught:
                 Runner.run_sync(agent, cast("Any", ctx.prompt), session=session)
-            except Exception as error:
-                loop.call_soon_threadsafe(told.set_result, error)
+            own.run_until_complete(close_policy_clients())
+            asyncio.set_event_loop(None)
+            own.close()
+            loop.call_soon_threadsafe(told.set_result, caught.value)
 
         await asyncio.to_thread(call)
 
     policy.add(reply(["half ", "an answer"]).insert(1, gate))
     backend = backend_of(run)
-    limit = 4.0 if ending == "deadline" else None
+    limit = 6.0 if ending == "deadline" else None
     request = ExecutionRequest(id="r-1", prompt=PROMPT, agent_timeout_sec=limit)
     with RolloutContext(policy.url):
         executing = asyncio.create_task(backend.execute(request))

@@ -42,7 +42,7 @@ async def test_an_agent_in_a_thread(policy: ScriptedPolicy, ending: str) -> None
 
     policy.add(reply(["half ", "an answer"]).insert(1, gate))
     backend = LocalBackend(workflow=Threaded)
-    limit = 4.0 if ending == "deadline" else None
+    limit = 6.0 if ending == "deadline" else None
     prompt = [{"role": "user", "content": "2+2?"}]
     request = ExecutionRequest(id="r-1", prompt=prompt, agent_timeout_sec=limit)
     with RolloutContext(policy.url):
