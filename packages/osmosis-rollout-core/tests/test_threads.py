@@ -131,3 +131,15 @@ def test_a_patient_executor_is_an_executor() -> None:
     assert running[0].result()
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.submit(str)
+
+
+async def test_results_that_come_together_leave_turns_to_others() -> None:
+    came = threading.Semaphore(0)
+    futures = [off_loop(came.release) for _ in range(100)]
+    for _ in futures:
+        came.acquire()  # the loop stands still, so that the results pile up
+    turns = 0
+    while not all(future.done() for future in futures):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 10

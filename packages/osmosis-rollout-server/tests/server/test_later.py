@@ -30,3 +30,15 @@ async def test_a_call_may_fail_and_may_call_later_again() -> None:
     later.call(lambda: later.call(over.set))
     await over.wait()
     assert len(errors) == 1
+
+
+async def test_calls_that_are_due_together_leave_turns_to_others() -> None:
+    later, called = Later(0), list[int]()
+    for number in range(100):
+        later.call(lambda number=number: called.append(number))
+    turns = 0
+    while len(called) < 100:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 10
+    assert called == list(range(100))

@@ -19,6 +19,9 @@ from weakref import WeakKeyDictionary
 # Threads for files of our own, shared by all event loops of the process. Few are enough, and the
 # fewer there are, the less they contend with the loops for the interpreter.
 _FILE_THREADS = 4
+# How many results one step of a loop takes. Each sets something in motion, such as an answer, and
+# all of very many at once would keep the loop from everything else.
+_RESULTS_AT_ONCE = 8
 
 
 def off_loop[**P, T](
@@ -58,25 +61,34 @@ class _Outbox:
 
     def put(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._results.append((future, result, error))
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._announce(self._loop.call_soon_threadsafe)
+
+    def _announce(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         with self._lock:
             announced, self._announced = self._announced, True
         if not announced:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._hand_out)
+            call_soon(self._hand_out)
 
     def _hand_out(self) -> None:
         with self._lock:
             self._announced = False
-        while self._results:
-            future, result, error = self._results.popleft()
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            elif isinstance(error, StopIteration):
-                future.set_exception(RuntimeError("the function raised StopIteration"))
-            else:
-                future.set_exception(error)
+        for _ in range(_RESULTS_AT_ONCE):
+            if not self._results:
+                return
+            _settle(*self._results.popleft())
+        self._announce(self._loop.call_soon)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the function raised StopIteration"))
+    else:
+        future.set_exception(error)
 
 
 class _Threads:

@@ -4,6 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+# How many calls one step of the loop makes: very many that are due in the same moment would keep it
+# from everything else.
+_AT_ONCE = 8
+
 
 class Later:
     """Calls back after one delay, always the same: one timer of the event loop serves all.
@@ -26,11 +30,15 @@ class Later:
 
     def _look_at_clock(self) -> None:
         now = self._loop.time()
+        made = 0
         while self._line and (self._line[0].function is None or self._line[0].due <= now):
+            if made == _AT_ONCE:
+                break
             function = self._line.popleft().function
             if function is not None:
                 # On its own, so that an error concerns nobody else.
                 self._loop.call_soon(function)
+                made += 1
         if self._line:
             self._loop.call_at(self._line[0].due, self._look_at_clock)
 
