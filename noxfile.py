@@ -55,6 +55,8 @@ RUFF = "ruff==0.17.6"
 TYPE_CHECKERS = ["mypy==2.4.1", "pyright[nodejs]==1.1.414"]
 HARBOR = "harbor==0.26.0"
 FUZZER = "schemathesis==4.32.5"
+# Much of what the tests do is waiting: for drains, deadlines and processes.
+XDIST = "pytest-xdist>=3.6"
 
 each_package = nox.parametrize("package", PACKAGES, ids=PACKAGES)
 
@@ -83,7 +85,7 @@ def wheels(*packages: str, extras: bool = True) -> list[str]:
 
 def test_tools(*packages: str) -> list[str]:
     """Return the install arguments for what the tests of these packages need."""
-    return [f"--group=packages/{name}/pyproject.toml:test" for name in packages]
+    return [XDIST, *(f"--group=packages/{name}/pyproject.toml:test" for name in packages)]
 
 
 def with_core(package: str) -> list[str]:
@@ -114,7 +116,8 @@ def run_pytest(session: nox.Session, *paths: str) -> None:
     REPORTS.append(report)
     LEFT_BY_TESTS.append(folder / "tests")
     keep = [f"--basetemp={folder / 'tests'}", "--override-ini=tmp_path_retention_policy=all"]
-    session.run("pytest", "-q", f"--junitxml={report}", *keep, *paths, *session.posargs)
+    workers = ["-n=4", "--dist=worksteal"]
+    session.run("pytest", "-q", *workers, f"--junitxml={report}", *keep, *paths, *session.posargs)
 
 
 def pyright_config(folder: Path) -> Path:
