@@ -5,7 +5,14 @@ from typing import Any
 
 import agents.memory.session
 import pytest
-from agents import Agent, ModelBehaviorError, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
 from agents.memory import SessionSettings
 
 from osmosis_ai.rollout import RolloutContext, RolloutSample
@@ -15,7 +22,7 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisRolloutModel,
     SessionSampleSource,
 )
-from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, ToolCall, reply
+from osmosis_ai.rollout.testing import Gate, PolicyRequest, Reply, ScriptedPolicy, ToolCall, reply
 
 # Older releases do not say which run it is that asks a session.
 tells_runs_apart = pytest.mark.skipif(
@@ -226,6 +233,58 @@ async def test_runs_that_take_turns(policy: ScriptedPolicy, rollout: RolloutCont
         await asyncio.create_task(Runner.run(agent, "3", session=session))
         sample = await sample_of(rollout)
     assert texts(sample) == ["1", "a", "by hand", "2", "b", "3", "c"]
+
+
+async def test_a_run_beside_one_that_gave_up(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """A run without the session, after one that ended early: its words are no turn of that one."""
+    policy.add(reply(tool_calls=[ToolCall("look")]), "A summary.")
+
+    @function_tool
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    with rollout:
+        session = OsmosisMemorySession()
+        with pytest.raises(MaxTurnsExceeded):
+            await Runner.run(build(tools=[look]), "2+2?", session=session, max_turns=1)
+        history: list[Any] = await session.get_items()
+        question = {"role": "user", "content": "Sum it up."}
+        await Runner.run(build(name="b"), [*history, question])
+        sample = await sample_of(rollout)
+    assert texts(sample) == ["2+2?", "look", "nothing"]
+
+
+async def test_runs_beside_the_one_with_the_session(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """Asked first, and one of them asked the very same, they are no turns of the session's run."""
+    gate = Gate()
+
+    def respond(request: PolicyRequest) -> Reply:
+        return reply(str(request.messages[0]["content"])).insert(0, gate)
+
+    policy.respond = respond
+    with rollout:
+        session = OsmosisMemorySession()
+        await session.add_items([{"role": "user", "content": "2+2?"}])
+        others = [build(name="b"), build(name="c", instructions="Be brief.")]
+        prompts: list[Any] = ["Any ideas?", [{"role": "user", "content": "2+2?"}]]
+        beside = [
+            asyncio.create_task(Runner.run(agent, prompt))
+            for agent, prompt in zip(others, prompts, strict=True)
+        ]
+        await asyncio.to_thread(gate.wait, 2)
+        main = asyncio.create_task(Runner.run(build(), [], session=session))
+        await asyncio.to_thread(gate.wait, 3)
+        gate.open()
+        await asyncio.gather(main, *beside)
+        sample = await sample_of(rollout)
+    assert texts(sample) == ["2+2?", "2+2?"]
+    assert sample.trajectory_messages is not None
+    assert [one["role"] for one in sample.trajectory_messages] == ["user", "assistant"]
 
 
 async def test_instructions_are_kept_when_the_first_call_fails(

@@ -378,14 +378,22 @@ async def test_a_failure_inside_an_agent_as_a_tool(
     assert sample.messages[-1]["name"] == "ask_helper"
 
 
+def remind(data: Any) -> Any:
+    """Add a reminder to what the policy reads, as a `call_model_input_filter`."""
+    data.model_data.input = [*data.model_data.input, {"role": "user", "content": "Be brief."}]
+    return data.model_data
+
+
 @pytest.mark.parametrize("behavior", ["run_llm_again", "stop_on_first_tool"])
+@pytest.mark.parametrize("input_filter", [None, remind])
 async def test_b15_an_outage_inside_a_tool_is_an_outage(
-    policy: ScriptedPolicy, rollout: RolloutContext, behavior: Any
+    policy: ScriptedPolicy, rollout: RolloutContext, behavior: Any, input_filter: Any
 ) -> None:
     """B15: the SDK would let the policy read its own outage, or even make it the answer."""
 
     async def workflow() -> None:
-        await run(build(tools=[tool], tool_use_behavior=behavior))
+        config = RunConfig(call_model_input_filter=input_filter)
+        await run(build(tools=[tool], tool_use_behavior=behavior), run_config=config)
         await sample_of(rollout)
 
     call = reply(tool_calls=[ToolCall("ask_helper", {"input": "2+2?"})])

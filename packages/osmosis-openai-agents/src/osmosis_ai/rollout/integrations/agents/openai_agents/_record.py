@@ -1,6 +1,6 @@
 """What a rollout's session does not know about its conversation."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,13 @@ from typing import Final
 from osmosis_ai.rollout import MessageDict
 from osmosis_ai.rollout.integrations.agents.openai_agents._archive import Archive
 from osmosis_ai.rollout.integrations.agents.openai_agents._delegations import Delegations
-from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn, Turns
+from osmosis_ai.rollout.integrations.agents.openai_agents._turns import (
+    Item,
+    Request,
+    Turn,
+    Turns,
+    says_the_same,
+)
 from osmosis_ai.rollout.policy import PolicyError, PolicyReply
 
 type State = tuple[int, Item | None]
@@ -31,8 +37,9 @@ class Record:
     The framework puts a turn into the session when it has been dealt with. If that fails, because
     the policy called a tool that does not exist for instance, the policy's last words are missing;
     and a filter on a handoff takes away parts of turns that were said. Turns of the conversation
-    are those of the first call since the session changed: what is called after that is called by
-    tools of that turn, as agents are tools as well.
+    are those of the first call since the session changed that asks for what comes after the
+    session's last item: what is called after that is called by tools of that turn, as agents are
+    tools as well, and runs without the session ask for something else.
 
     Attributes:
         turns: The replies.
@@ -64,10 +71,11 @@ class Record:
         count, last = state
         call = _Call(last)
         turn = self._calls.get(count)
-        is_in_tool = turn is not None and turn.last == last
+        asks_for_next = _waits_for_an_answer(last) and _ends_with(items, last)
+        is_in_tool = turn.last == last if turn else tool_call is not None and not asks_for_next
         if not is_in_tool:
             self.raise_outage()
-            if _waits_for_an_answer(last):
+            if asks_for_next:
                 self._calls[count] = call
                 self._first = self._first or request
 
@@ -106,9 +114,9 @@ class Record:
     def complete(self, items: Sequence[Item]) -> list[Item]:
         """Return what the session holds, with the turns that it lacks, in their places."""
         whole = list(items)
-        present = {id(part) for part in self.turns.split(items)}
+        present = dict(self._places(items))
         for count, call in sorted(self._calls.items(), reverse=True):
-            if call.turn is None or id(call.turn) in present:
+            if call.turn is None or call.turn in present:
                 continue
             own = {item.id for item in call.turn.output}
             held = [place for place, item in enumerate(whole) if item.get("id") in own]
@@ -116,11 +124,21 @@ class Record:
                 place = held[0]
                 whole = [item for item in whole if item.get("id") not in own]
             elif count <= len(items) and items[count - 1] == call.last:
+                if count in present.values():
+                    continue  # It was answered in another call; this one was of a run beside.
                 place = count
             else:
                 continue
             whole[place:place] = call.turn.items
         return whole
+
+    def _places(self, items: Sequence[Item]) -> Iterator[tuple[Turn, int]]:
+        """Yield the turns in the session, and where they begin."""
+        place = 0
+        for part in self.turns.split(items):
+            if isinstance(part, Turn):
+                yield part, place
+            place += len(part.output) if isinstance(part, Turn) else 1
 
     def archive(self, items: Sequence[Item]) -> list[MessageDict]:
         """Return the conversation in the form that is kept, those inside its tools included.
@@ -129,6 +147,10 @@ class Record:
             agents.UserError: an item has no chat-completions form.
         """
         return Archive(self.turns, self._delegations.runs).write(items, self._first)
+
+
+def _ends_with(items: Sequence[Item], last: Item | None) -> bool:
+    return last is not None and bool(items) and says_the_same(items[-1], last)
 
 
 def _waits_for_an_answer(last: Item | None) -> bool:
