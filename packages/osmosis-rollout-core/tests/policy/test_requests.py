@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osmosis_ai.rollout import RolloutContext
-from osmosis_ai.rollout.policy import PolicyClient, PolicyError
+from osmosis_ai.rollout.policy import PolicyClient, PolicyError, close_policy_clients
 from osmosis_ai.rollout.testing import ScriptedPolicy, error_reply, reply
 
 USER = {"role": "user", "content": "2+2?"}
@@ -281,6 +281,27 @@ async def test_what_extras_cannot_be(extra: dict[str, Any], message: str) -> Non
     with pytest.raises(ValueError, match=message) as caught:
         await client.complete([USER], **extra)
     assert "sek-ret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "query", "echoed"),
+    [
+        ("user:sek-ret@", "", "sek-ret"),
+        ("user:sek-ret@", "", "dXNlcjpzZWstcmV0"),
+        ("sek-ret@", "", "sek-ret"),
+        ("sek-ret@", "", "c2VrLXJldDo="),
+        ("", "?v=1&key=sek-ret%2Bvalue", "sek-ret+value"),
+        ("", "?v=1&key=sek-ret%2Bvalue", "sek-ret%2Bvalue"),
+    ],
+)
+async def test_secrets_of_the_url_are_not_quoted(user: str, query: str, echoed: str) -> None:
+    """In whatever form: as they are meant, as the URL has them, or as the header was."""
+    with ScriptedPolicy(error_reply(403, f"not {echoed}")) as policy:
+        url = policy.url.replace("http://", f"http://{user}") + query
+        with pytest.raises(PolicyError) as caught:
+            await PolicyClient(url).complete([USER])
+        await close_policy_clients()
+    assert caught.value.message == "not [secret]"
 
 
 async def test_a_server_that_repeats_extras_is_not_quoted_with_them(serve: Any) -> None:

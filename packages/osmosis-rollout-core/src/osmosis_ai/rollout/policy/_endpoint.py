@@ -2,10 +2,10 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, cast
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     import httpx
@@ -73,18 +73,20 @@ class Endpoint:
             query="&".join(filter(None, (parts.query, str(added)))),
             fragment="",
         )
-        authorization, secret = basic_authorization(parts), unquote(parts.password or "")
+        authorization = basic_authorization(parts)
+        secret = unquote(parts.password or parts.username or "")
         if key := (api_key or "").strip():
             if not _HEADER_SAFE.fullmatch(key):
                 msg = "the policy's api_key cannot be sent: a header takes visible ASCII only"
                 raise ValueError(msg)
             authorization, secret = f"Bearer {key}", key
-        values = [*headers.values(), *(value for _, value in added.multi_items())]
+        values = [*headers.values(), *_values(parts.query), *_values(str(added))]
         return cls(
             url=urlunsplit(bare),
             shown=urlunsplit(bare._replace(query="")),
             authorization=authorization,
-            secrets=_secrets(secret, values),
+            # Servers repeat the header as it came, too.
+            secrets=_secrets({secret, (authorization or "").partition(" ")[2]}, values),
             extra_headers=headers,
         )
 
@@ -127,9 +129,16 @@ def _query(given: str, extra: Mapping[str, object]) -> "httpx.QueryParams":
     return httpx.QueryParams(cast("dict[str, Any]", dict(extra)))
 
 
-def _secrets(key: str, values: Iterable[str]) -> tuple[str, ...]:
+def _values(query: str) -> Iterator[str]:
+    """Yield a query's values, as they are written and as they are meant."""
+    for pair in query.split("&"):
+        value = pair.partition("=")[2]
+        yield from (value, unquote_plus(value))
+
+
+def _secrets(keys: set[str], values: Iterable[str]) -> tuple[str, ...]:
     words = {word for value in values for word in value.split() if len(word) >= _MIN_SECRET_CHARS}
-    return tuple(sorted(filter(None, {key, *words}), key=len, reverse=True))
+    return tuple(sorted(filter(None, keys | words), key=len, reverse=True))
 
 
 def _split(url: str) -> SplitResult:
