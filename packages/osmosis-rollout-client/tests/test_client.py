@@ -299,6 +299,18 @@ async def test_b24_errors_never_show_keys() -> None:
             assert "server-key" not in str(caught.value) + repr(client)
 
 
+async def test_a_password_in_the_url_serves_unless_there_is_a_key() -> None:
+    """As for the policy's URL; no error shows it."""
+    for api_key, sent in ((None, "Basic dXNlcjpwYXNzLXdvcmQ="), ("k", "Bearer k")):
+        async with serving(in_turn(Answer(401, {"detail": "not pass-word"}))) as server:
+            url = server.url.replace("http://", "http://user:pass-word@")
+            async with RolloutClient(url=url, api_key=api_key) as client:
+                with pytest.raises(RolloutProtocolError) as caught:
+                    await client.health()
+        assert server.requests[0].headers["authorization"] == sent
+        assert "pass-word" not in str(caught.value)
+
+
 @pytest.mark.parametrize("key", ["k\n", "", " ", "ключ"])
 async def test_b26_unusable_keys_are_refused_unseen(key: str) -> None:
     """A key that cannot be a header's value is refused before anything is sent."""

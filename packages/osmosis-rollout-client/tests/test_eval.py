@@ -1,5 +1,6 @@
 """Evaluation without a server: options, bad input, and the numbers."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,21 @@ async def test_bad_input_is_found_before_anything_runs(
     """The error says what is wrong and where."""
     with pytest.raises(EvalError, match=words):
         await evaluate(options(tmp_path, **changes))
+
+
+async def test_the_manifest_holds_no_secret_of_a_url(tmp_path: Path) -> None:
+    """It says where the server and the policy were, and no more."""
+    urls: dict[str, Any] = {
+        "url": "http://user:sek-ret@127.0.0.1:9/base",
+        "chat_url": "http://sek-ret@127.0.0.1:9/v1?key=sek-ret#part",
+    }
+    with pytest.raises(EvalError, match="no answer from the rollout server") as caught:
+        await evaluate(options(tmp_path, replay=None, **urls))
+    manifest = (tmp_path / "run" / "manifest.json").read_text()
+    assert "sek-ret" not in manifest + str(caught.value)
+    inputs = json.loads(manifest)["inputs"]
+    assert inputs["server"] == "http://127.0.0.1:9/base"
+    assert inputs["policy"] == {"chat_url": "http://127.0.0.1:9/v1"}
 
 
 def test_options_hide_their_keys(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class RolloutClient:
     Use it within one event loop, and close it there (`async with`, or `aclose`).
 
     Args:
-        url: The server's base URL.
+        url: The server's base URL. A user and password in it serve when there is no key.
         http_client: An HTTP client to send with; it stays the caller's to close. By default the
             client makes its own, which goes past proxies when the server is on loopback.
         admission_timeout_sec: How long a rollout may wait for a server without capacity, in

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -27,9 +28,16 @@ class Connection:
     def __init__(
         self, url: str, http_client: "httpx.AsyncClient | None", api_key: str | None
     ) -> None:
-        self._url = TypeAdapter[str](HttpUrl).validate_python(url).rstrip("/")
+        parts = urlsplit(TypeAdapter[str](HttpUrl).validate_python(url))
+        self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
         self._headers: dict[str, str] = {}
         self._secrets: list[str] = []
+        if parts.username or parts.password:
+            from osmosis_ai.rollout.policy.transport import basic_authorization
+
+            # What httpx and aiohttp would each make of it collides.
+            self._headers["Authorization"] = basic_authorization(parts) or ""
+            self._secrets.append(unquote(parts.password or parts.username or ""))
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {_checked_key(api_key)}"
             self._secrets.append(api_key)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from osmosis_ai.rollout.eval._entrypoint import Entrypoint
 from osmosis_ai.rollout.eval._errors import EvalError
@@ -39,7 +40,7 @@ def manifest_of(
             "limit": options.limit,
             "attempts": len(attempts),
             "policy": dict(policy.identity),
-            "server": options.url,
+            "server": options.url and shown_url(options.url),
             "entrypoint": entrypoint and entrypoint.reference,
             "code": entrypoint and entrypoint.digest(),
             "env": options.env,
@@ -63,6 +64,12 @@ def check_same_inputs(run: Path, old: Mapping[str, Any], new: Mapping[str, Any])
             "Give the run another name, or --fresh to set the old one aside"
         )
         raise EvalError(msg)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without what may be secret in it: user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def checked_manifest(path: Path, manifest: object) -> dict[str, Any]:

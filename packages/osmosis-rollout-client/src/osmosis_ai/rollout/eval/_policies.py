@@ -9,6 +9,7 @@ from typing import Any
 
 from osmosis_ai.rollout.eval._errors import EvalError
 from osmosis_ai.rollout.eval._files import RunFiles
+from osmosis_ai.rollout.eval._manifest import shown_url
 from osmosis_ai.rollout.eval._options import EvalOptions
 from osmosis_ai.rollout.eval._outcomes import Attempt, Job
 from osmosis_ai.rollout.eval._policy import Endpoint, Policy
@@ -29,7 +30,7 @@ class RunningEndpoint:
     @property
     def identity(self) -> Mapping[str, Any]:
         """Its URL."""
-        return {"chat_url": self.url}
+        return {"chat_url": shown_url(self.url)}
 
     async def start(self) -> None:
         """Do nothing: it runs already."""
