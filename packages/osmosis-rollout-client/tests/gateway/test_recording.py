@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import pytest
 from between import QUESTION, Start, job
@@ -9,6 +12,17 @@ from between import QUESTION, Start, job
 from osmosis_ai.rollout.eval import RunError
 from osmosis_ai.rollout.eval._recording import request_digest
 from osmosis_ai.rollout.testing import Gate, ScriptedPolicy, chunk, error_reply, reply, stream_reply
+
+
+@contextmanager
+def files_up_to(size: int) -> Generator[None]:
+    """Have this process write no file beyond a size, as if the disk were full then."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 async def test_a_line_for_each_call(between: Start) -> None:
@@ -39,6 +53,30 @@ async def test_a_line_for_each_call(between: Start) -> None:
     asked = {"model": "osmosis-rollout", "messages": QUESTION, "stream": True}
     assert lines[0]["request"] == request_digest(asked)
     assert lines[1]["request"] == request_digest(asked | {"seed": 1})
+
+
+async def test_half_a_line_of_a_lost_process_spoils_nothing(between: Start) -> None:
+    """A resumed run goes on behind the last whole line."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url, record=True) as rollout:
+            recording = rollout.output / "recording.jsonl"
+            recording.write_bytes(b'{"whole": 1}\n{"row": 0, "atte')
+            await rollout.bytes_of()
+    first, second = recording.read_bytes().splitlines()
+    assert json.loads(first) == {"whole": 1}
+    assert json.loads(second)["rollout_id"] == "r-1"
+
+
+async def test_a_disk_that_is_full_in_the_middle(between: Start) -> None:
+    """The run ends in good order, and says what is wrong; nothing follows half a line."""
+    with ScriptedPolicy("4", "5") as upstream:
+        async with between(upstream.url, record=True) as rollout:
+            with files_up_to(100):
+                await rollout.bytes_of()
+            await rollout.bytes_of()
+            with pytest.raises(RunError, match="cannot be written: File too large"):
+                rollout.gateway.report(job(), None)
+    assert (rollout.output / "recording.jsonl").read_bytes().count(b'"row"') == 1
 
 
 async def test_nothing_is_recorded_unasked(between: Start) -> None:

@@ -70,7 +70,7 @@ class Journal:
         try:
             self._file = path.open("ab")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._file.truncate(_whole_bytes(path))
+            self._file.truncate(whole_bytes(path))
             _sync_directory(path.parent)
         except BlockingIOError:
             self._file.close()
@@ -136,8 +136,8 @@ def _entry(path: Path, number: int, line: bytes) -> Entry:
         raise EvalError(msg) from None
 
 
-def _whole_bytes(path: Path) -> int:
-    """Return how long the file is up to its last whole line."""
+def whole_bytes(path: Path) -> int:
+    """Return how long a file is up to its last whole line, in bytes."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:

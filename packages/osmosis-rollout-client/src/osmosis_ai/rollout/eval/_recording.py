@@ -8,11 +8,13 @@ import hashlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
+from osmosis_ai.rollout.eval._journal import whole_bytes
 from osmosis_ai.rollout.eval._outcomes import Job, Place
 from osmosis_ai.rollout.eval._policy import Endpoint
 from osmosis_ai.rollout.eval._stored import StoredRun
@@ -40,12 +42,14 @@ class Recording:
     """Appends calls to a recording.
 
     Args:
-        path: The file; it is made with the first call, where it is missing.
+        path: The file; it is made with the first call, where it is missing. What a lost process
+            left half-written at its end is cut off.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
+        self._failure: RunError | None = None
 
     def append(self, job: Job, request: Mapping[str, Any], answer: Answer) -> None:
         """Write one call.
@@ -56,8 +60,10 @@ class Recording:
             answer: What the rollout got.
 
         Raises:
-            RunError: it cannot be written.
+            RunError: it cannot be written, or one before it could not.
         """
+        if self._failure is not None:
+            raise self._failure
         row, attempt = job.place
         line = {
             "row": row,
@@ -71,17 +77,25 @@ class Recording:
             "cut": answer.cut,
         }
         try:
-            self._file = self._file or self._path.open("a", encoding="utf-8")
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            file = self._opened()
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
         except OSError as error:
             msg = f"{self._path}: cannot be written: {error.strerror or error}"
-            raise RunError(msg) from None
+            self._failure = RunError(msg)
+            raise self._failure from None
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what could not be written has been reported
+                self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            self._file = self._path.open("ab")
+            self._file.truncate(whole_bytes(self._path))
+        return self._file
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
