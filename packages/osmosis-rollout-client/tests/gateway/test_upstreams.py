@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,6 +30,16 @@ async def test_retry_after_is_waited_for(between: Start) -> None:
             found = await rollout.findings()
     assert len(upstream.requests) == 5
     assert found == {"retried": "call 1 answered only after another try"}
+
+
+async def test_retry_at_once_is_no_busy_loop(between: Start) -> None:
+    """One that says so and refuses again is asked after longer and longer waits."""
+    busy = error_reply(429, headers={"Retry-After": "0"})
+    began = time.monotonic()
+    with ScriptedPolicy(*[busy] * 6, "4") as upstream:
+        async with between(upstream.url) as rollout:
+            assert (await rollout.policy.complete(QUESTION)).text == "4"
+    assert time.monotonic() - began > 0.05 * (1 + 2 + 4 + 8 + 16 + 32)
 
 
 async def test_another_upstream_is_asked_meanwhile(between: Start) -> None:

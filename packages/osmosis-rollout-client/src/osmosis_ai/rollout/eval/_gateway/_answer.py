@@ -15,9 +15,6 @@ from osmosis_ai.rollout.policy.transport import environment_proxy
 FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What a request, or the reading of its answer, may fail with."""
 
-# A 429 that says to come back at once must not become a busy loop.
-_SHORTEST_REST_SEC: Final = 0.05
-
 
 class UpstreamError(Exception):
     """No upstream answered, or an answer broke off; the text says which and why, without keys."""
@@ -53,7 +50,7 @@ class Upstream:
 
     def rest(self, seconds: float) -> None:
         """Give it no call for so long."""
-        self._rests_until = time.monotonic() + max(seconds, _SHORTEST_REST_SEC)
+        self._rests_until = time.monotonic() + seconds
 
     @contextmanager
     def busy(self) -> Generator[None]:
@@ -74,13 +71,13 @@ class Upstream:
 
 
 class Answer:
-    """An upstream's answer whose body has begun; close it when done.
+    """An upstream's answer whose body has begun, or a refusal; close it when done.
 
     Attributes:
         upstream: Whose it is.
         status: The HTTP status.
         headers: The headers.
-        first: The first bytes of the body, none where it is empty.
+        first: The first bytes of the body; none where it is empty, or a refusal's.
         retries: How many tries it took before.
         closing: What happens when it is closed.
     """
@@ -118,6 +115,12 @@ class Answer:
         except FAILURES as error:
             msg = f"the upstream's answer broke off: {self.upstream.describe(error)}"
             raise UpstreamError(msg) from None
+
+    def redact(self, data: bytes) -> bytes:
+        """Return bytes of the answer without the upstream's key and its like."""
+        for secret in self.upstream.endpoint.secrets:
+            data = data.replace(secret.encode(), b"[secret]")
+        return data
 
     def close(self) -> None:
         """End the call at the upstream too, unless it has been read to its end."""

@@ -1,6 +1,7 @@
 """One call on its way through the gateway: up with the real model, and back as it comes."""
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -25,6 +26,9 @@ _KEPT_BACK: Final = frozenset(
     | {"proxy-authenticate", "server", "set-cookie", "trailer", "transfer-encoding", "upgrade"}
 )
 _MAX_REFUSAL_BYTES: Final = 1024 * 1024
+_REFUSAL_SEC: Final = 2.0
+# Other control characters than the tab cannot stand in a header, and yet some servers send them.
+_UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Where an answer is whole, but its connection goes on.
 _DRAIN_SEC: Final = 0.2
 
@@ -47,6 +51,7 @@ class Passage:
         self._reader: AnswerReader | None = None
         self._retries = 0
         self._first_byte: float | None = None
+        self._over_at: float | None = None
         self._problem: str | None = "the rollout left before its answer was whole"
 
     @property
@@ -87,7 +92,7 @@ class Passage:
         if answer.status >= 300:
             return await self._pass_refusal(answer)
         self._reader = AnswerReader(answer.upstream.endpoint)
-        relay = relay_for(extras, self._reader, is_document=answer.is_document)
+        relay = relay_for(answer, extras, self._reader)
         if answer.is_document:
             return await self._pass_document(answer, relay)
         return await self._pass_stream(answer, relay)
@@ -95,13 +100,13 @@ class Passage:
     async def _pass_refusal(self, answer: Answer) -> web.Response:
         body = answer.first
         # The status is known: that the rest does not come must not hide it.
-        with suppress(UpstreamError):
-            while len(body) < _MAX_REFUSAL_BYTES and (data := await answer.read()):
-                body += data
-        endpoint = answer.upstream.endpoint
-        for secret in endpoint.secrets:
-            body = body.replace(secret.encode(), b"[secret]")
-        message = bounded(endpoint.redact(refusal_message(answer.status, body)))
+        with suppress(UpstreamError, TimeoutError):
+            async with asyncio.timeout(_REFUSAL_SEC):
+                while len(body) < _MAX_REFUSAL_BYTES and (data := await answer.read()):
+                    body += data
+        body = answer.redact(body)
+        redact = answer.upstream.endpoint.redact
+        message = bounded(redact(refusal_message(answer.status, body)))
         self._problem = f"the upstream answered {answer.status}: {message}"
         return self._whole_response(answer, body)
 
@@ -139,8 +144,9 @@ class Passage:
         assert self._reader is not None
         if not self._reader.is_done:
             return await answer.read()
+        self._over_at = self._over_at or asyncio.get_running_loop().time() + _DRAIN_SEC
         with suppress(TimeoutError, UpstreamError):
-            async with asyncio.timeout(_DRAIN_SEC):
+            async with asyncio.timeout_at(self._over_at):
                 return await answer.read()
         return b""
 
@@ -164,4 +170,9 @@ class Passage:
 
 
 def _passed_on(answer: Answer) -> dict[str, str]:
-    return {name: value for name, value in answer.headers.items() if name.lower() not in _KEPT_BACK}
+    redact = answer.upstream.endpoint.redact
+    return {
+        name: redact(value)
+        for name, value in answer.headers.items()
+        if name.lower() not in _KEPT_BACK and not _UNSENDABLE.search(value)
+    }

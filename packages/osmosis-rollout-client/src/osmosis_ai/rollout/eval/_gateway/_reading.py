@@ -44,25 +44,26 @@ class AnswerReader:
             data: Its data.
 
         Returns:
-            The chunk or the completion; None for what is none, and for all that follows.
+            The chunk or the completion; None for what is none.
         """
         if data == DONE:
             self.is_done = True
-        elif self.problem is None:
-            try:
-                chunk = chunk_in(kind, data, self._endpoint)
-                self._add(chunk)
-            except PolicyError as error:
-                self.problem = error.message
-            else:
-                return chunk
-        return None
+            return None
+        try:
+            chunk = chunk_in(kind, data, self._endpoint)
+        except PolicyError as error:
+            self.problem = self.problem or error.message
+            return None
+        self._add(chunk)
+        return chunk
 
     def replies(self) -> list[PolicyReply]:
         """Return the whole replies at the answer's end; none where it was not whole."""
         for event in self._decoder.finish():
             self.take(event.type, event.data)
         if self.problem is None:
+            # What holds no chunk at all is an answer without an end, too.
+            self._assemblies.setdefault(0, Assembly())
             try:
                 return [self._assemblies[i].reply() for i in sorted(self._assemblies)]
             except PolicyError as error:
@@ -70,6 +71,13 @@ class AnswerReader:
         return []
 
     def _add(self, chunk: dict[str, Any]) -> None:
+        if self.problem is None:
+            try:
+                self._assemble(chunk)
+            except PolicyError as error:
+                self.problem = error.message
+
+    def _assemble(self, chunk: dict[str, Any]) -> None:
         first = self._assemblies.setdefault(0, Assembly())
         first.add(chunk)
         for choice in map(as_object, as_array(chunk.get("choices"))):

@@ -1,8 +1,12 @@
-"""An answer on its way to the rollout: as it is, or without what the rollout did not ask for."""
+"""An answer on its way to the rollout: as it is, or without what the rollout did not ask for.
+
+What is no chunk may be an error that repeats the upstream's key, which is not the rollout's.
+"""
 
 import json
 from typing import Any, Protocol
 
+from osmosis_ai.rollout.eval._gateway._answer import Answer
 from osmosis_ai.rollout.eval._gateway._blocks import Blocks, with_data
 from osmosis_ai.rollout.eval._gateway._extras import Extras
 from osmosis_ai.rollout.eval._gateway._reading import AnswerReader
@@ -22,11 +26,13 @@ class Relay(Protocol):
         ...
 
 
-def relay_for(extras: Extras, reader: AnswerReader, *, is_document: bool) -> Relay:
+def relay_for(answer: Answer, extras: Extras, reader: AnswerReader) -> Relay:
     """Return the relay for an answer: an event stream, or one JSON document."""
-    if is_document:
-        return _Document(extras, reader)
-    return _Stripped(extras, reader) if extras else _Untouched(reader)
+    if answer.is_document:
+        return _Document(answer, extras, reader)
+    if extras or answer.upstream.endpoint.secrets:
+        return _Stripped(answer, extras, reader)
+    return _Untouched(reader)
 
 
 class _Untouched:
@@ -46,7 +52,8 @@ class _Untouched:
 class _Stripped:
     """Passes a stream on event by event."""
 
-    def __init__(self, extras: Extras, reader: AnswerReader) -> None:
+    def __init__(self, answer: Answer, extras: Extras, reader: AnswerReader) -> None:
+        self._redact = answer.redact
         self._extras = extras
         self._reader = reader
         self._blocks = Blocks()
@@ -61,10 +68,12 @@ class _Stripped:
         decoder = EventDecoder()
         events = [*decoder.feed(block), *decoder.finish()]
         if not events:
-            return block
+            return self._redact(block)
         [event] = events
         chunk = self._reader.take(event.type, event.data)
-        if chunk is None or not self._extras.may_be_in(block):
+        if chunk is None:
+            return self._redact(block)
+        if not self._extras.may_be_in(block):
             return block
         kept = self._extras.without(chunk)
         if kept is None:
@@ -75,7 +84,8 @@ class _Stripped:
 class _Document:
     """Passes one document on, once it is whole."""
 
-    def __init__(self, extras: Extras, reader: AnswerReader) -> None:
+    def __init__(self, answer: Answer, extras: Extras, reader: AnswerReader) -> None:
+        self._redact = answer.redact
         self._extras = extras
         self._reader = reader
         self._parts: list[bytes] = []
@@ -87,7 +97,9 @@ class _Document:
     def end(self) -> bytes:
         document = b"".join(self._parts)
         completion = self._reader.take("", document)
-        if completion is None or not self._extras.may_be_in(document):
+        if completion is None:
+            return self._redact(document)
+        if not self._extras.may_be_in(document):
             return document
         kept = self._extras.without(completion)
         return document if kept is completion or kept is None else _encoded(kept)

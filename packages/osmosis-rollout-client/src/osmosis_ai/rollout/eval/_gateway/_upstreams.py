@@ -29,6 +29,8 @@ _LOOK_SEC: Final = 10.0
 TRIES: Final = 3
 """How many tries of one call may fail."""
 _BACKOFF_SEC: Final = 0.5
+_SHORTEST_REST_SEC: Final = 0.05
+_LONGEST_BACKOFF_SEC: Final = 2.0
 LONGEST_REST_SEC: Final = 60.0
 """The longest `Retry-After` that is waited for; a call with a longer one is told so at once."""
 LONGEST_WAIT_SEC: Final = 180.0
@@ -81,7 +83,7 @@ class Upstreams:
         return token_parameters(models)
 
     async def open(self, body: bytes) -> Answer:
-        """Send a call and return the answer, whatever it is, once its body has begun.
+        """Send a call and return the answer, once its body has begun, or a refusal.
 
         Failed connections are tried again, and 502, 503 and 504 on another upstream. Where all
         upstreams answer 429 and say when they will take calls again, that is waited for.
@@ -132,7 +134,8 @@ class Upstreams:
                 upstream.endpoint.url, data=in_slices(body), allow_redirects=False, **way
             )
             closing.callback(response.close)
-            first = await response.content.readany()
+            # A refusal says enough by its status: its body is not waited for here.
+            first = b"" if response.status >= 300 else await response.content.readany()
             return Answer(upstream, response, first, retries, closing.pop_all())
 
 
@@ -159,6 +162,7 @@ class _Tries:
         self._upstreams = upstreams
         self._failed: set[Upstream] = set()
         self._failures = 0
+        self._shortest_rest_sec = _SHORTEST_REST_SEC
         self._patient_until = time.monotonic() + LONGEST_WAIT_SEC
 
     def next_upstream(self) -> Upstream:
@@ -196,6 +200,8 @@ class _Tries:
         seconds = retry_after_sec(answer.headers.get("Retry-After", ""))
         if seconds is None or seconds > LONGEST_REST_SEC:
             return False
-        answer.upstream.rest(seconds)
+        # One that keeps saying "at once", and refuses then, must not become a busy loop.
+        answer.upstream.rest(max(seconds, self._shortest_rest_sec))
+        self._shortest_rest_sec = min(2 * self._shortest_rest_sec, _LONGEST_BACKOFF_SEC)
         soonest = min(one.rest_sec for one in self._upstreams if one not in self._failed)
         return time.monotonic() + soonest < self._patient_until
