@@ -379,6 +379,55 @@ async def test_sub_agent_without_a_policy_ends_the_rollout(
     assert sample.messages[-1]["role"] == "assistant"
 
 
+@pytest.mark.parametrize("is_dealt_with", [True, False])
+async def test_outages_of_tools_at_once(
+    policy: ScriptedPolicy, rollout: RolloutContext, is_dealt_with: bool
+) -> None:
+    """An outage belongs to its own tool call, whatever becomes of the others meanwhile."""
+    failed, helped = asyncio.Event(), asyncio.Event()
+
+    def respond(request: PolicyRequest) -> Reply:
+        asked = request.messages[-1]
+        if asked["role"] == "tool":
+            return reply("I give up.")
+        if asked["content"] == QUESTION[0]["content"]:
+            return reply(tool_calls=[ToolCall("ask"), ToolCall("other")])
+        return error_reply(500, "burning") if asked["content"] == "help" else reply("helped")
+
+    async def ask_helper(question: str) -> str:
+        helper = Agent(model=main.model, callback_handler=None)
+        return str(await helper.invoke_async(question))
+
+    @tool
+    async def ask() -> dict[str, Any]:
+        """Ask a helper, and keep to itself why there is no help."""
+        with pytest.raises(PolicyError):
+            await ask_helper("help")
+        failed.set()
+        await helped.wait()
+        status = "success" if is_dealt_with else "error"
+        return {"status": status, "content": [{"text": "no help"}]}
+
+    @tool
+    async def other() -> str:
+        """Ask with success, or fail for reasons of its own."""
+        await failed.wait()
+        if not is_dealt_with:
+            await ask_helper("again")
+        helped.set()
+        msg = "no luck"
+        raise ValueError(msg)
+
+    policy.respond = respond
+    with rollout:
+        main = build([ask, other])
+        if is_dealt_with:
+            assert "I give up." in str(await main.invoke_async())
+        else:
+            with pytest.raises(EventLoopException, match="burning"):
+                await main.invoke_async()
+
+
 async def test_stream_async(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
     """Text and reasoning arrive piece by piece."""
     policy.add(reply(["fo", "ur"], reasoning=["let ", "me"]))

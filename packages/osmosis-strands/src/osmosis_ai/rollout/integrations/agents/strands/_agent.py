@@ -53,13 +53,14 @@ class OsmosisStrandsAgent(Agent):
         super().__init__(model, turns, *others, **kwargs)  # pyright: ignore[reportUnknownMemberType]
         if isinstance(model, BoundModel):
             _remember(history, model.memory)
+            transcript, delegations = Transcript(), Delegations()
+            if context is not None:
+                self.hooks.add_hook(transcript)
+                self.hooks.add_hook(delegations)
+            # Strands calls hooks in reverse after a tool, and the others forget what was running.
             self.hooks.add_hook(Guard(model))
             # Last, so that a constructor that failed has registered nothing.
             if context is not None:
-                transcript = Transcript()
-                self.hooks.add_hook(transcript)
-                delegations = Delegations()
-                self.hooks.add_hook(delegations)
                 context.set_sample_source(
                     StrandsSampleSource(self, model.memory, transcript, delegations)
                 )

@@ -1,4 +1,7 @@
-"""Conversations of agents that work inside a tool call of the rollout's agent, for the archive."""
+"""Conversations of agents that work inside a tool call of the rollout's agent.
+
+They are kept for the archive, and tell whether the policy's endpoint failed in there.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,16 +20,18 @@ from strands.hooks import (
 )
 
 from osmosis_ai.rollout import MessageDict
+from osmosis_ai.rollout.policy import PolicyError
 
 
 @dataclass
 class _Run:
-    """One conversation of a sub-agent: what it last sent, and the policy's turns in it."""
+    """One conversation of a sub-agent: what it last sent, the policy's turns, the outage if any."""
 
     agent_name: str | None
     sent: list[MessageDict] = field(default_factory=list[MessageDict])
     turns: dict[int, MessageDict] = field(default_factory=dict[int, MessageDict])
     is_waiting: bool = False
+    outage: PolicyError | None = None
 
     def goes_on_with(self, conversation: Sequence[MessageDict]) -> bool:
         """Tell whether a conversation is this one, some turns later."""
@@ -102,6 +107,13 @@ class Delegations(HookProvider):
         _running.set(None)
 
 
+def outage_inside() -> PolicyError | None:
+    """Return the endpoint's failure that ended a conversation inside the running tool call."""
+    call = _running.get()
+    outages = (run.outage for run in (call.runs if call else ()))
+    return next(filter(None, outages), None)
+
+
 @contextmanager
 def noting(
     conversation: Sequence[MessageDict], invocation_state: Mapping[str, Any]
@@ -124,8 +136,12 @@ def noting(
         run = _Run(getattr(invocation_state.get("agent"), "name", None))
         call.runs.append(run)
     run.sent, run.is_waiting = [dict(message) for message in conversation], True
+    run.outage = None
     try:
         yield partial(run.turns.__setitem__, len(run.sent))
+    except PolicyError as error:
+        run.outage = error if error.is_endpoint_failure else None
+        raise
     finally:
         run.is_waiting = False
 

@@ -10,6 +10,7 @@ from strands.hooks import (
     HookRegistry,
 )
 
+from osmosis_ai.rollout.integrations.agents.strands._delegations import outage_inside
 from osmosis_ai.rollout.integrations.agents.strands._model import BoundModel
 from osmosis_ai.rollout.policy import PolicyError
 
@@ -44,8 +45,8 @@ class Guard(HookProvider):
     def _after_tool_call(self, event: AfterToolCallEvent) -> None:
         if event.result["status"] != "error":
             return
-        # Tools that are agents keep the exception to themselves, so the model is asked as well.
-        outage = _outage_in(event.exception) or self._model.outage
+        # Tools that are agents keep the exception to themselves.
+        outage = _outage_in(event.exception) or outage_inside()
         if outage is not None:
             raise outage
 

@@ -21,7 +21,7 @@ from osmosis_ai.rollout.integrations.agents.strands._stream import (
     tool_uses,
 )
 from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tool_choice, chat_tools
-from osmosis_ai.rollout.policy import PolicyClient, PolicyError, PolicyReply
+from osmosis_ai.rollout.policy import PolicyClient, PolicyReply
 
 
 class OsmosisRolloutModel(Model):
@@ -76,12 +76,10 @@ class BoundModel(Model):
 
     Attributes:
         memory: What the Strands messages of the rollout were made from.
-        outage: The endpoint's failure in the latest call, if it failed.
     """
 
     def __init__(self, config: dict[str, Any], context: RolloutContext) -> None:
         self.memory = Memory()
-        self.outage: PolicyError | None = None
         self._config = config
         self._context = context
         self._client = PolicyClient(context.chat_completions_url, api_key=context.api_key)
@@ -131,17 +129,13 @@ class BoundModel(Model):
         state: dict[str, Any] = kwargs.get("invocation_state") or {}
         items = self._client.stream(conversation, tools=tools, **params)
         yield {"messageStart": {"role": "assistant"}}
-        try:
-            async with aclosing(items):
-                with noting(conversation, state) as note:
-                    async for item in items:
-                        for event in events.take(item):
-                            yield event
-                        if isinstance(item, PolicyReply):
-                            note(self._remember(item, events.content).archive[0])
-        except PolicyError as error:
-            self.outage = error if error.is_endpoint_failure else None
-            raise
+        async with aclosing(items):
+            with noting(conversation, state) as note:
+                async for item in items:
+                    for event in events.take(item):
+                        yield event
+                    if isinstance(item, PolicyReply):
+                        note(self._remember(item, events.content).archive[0])
 
     @override
     async def structured_output[T: BaseModel](
@@ -174,7 +168,6 @@ class BoundModel(Model):
         raise ValueError(msg)
 
     def _remember(self, reply: PolicyReply, content: list[dict[str, Any]]) -> Origin:
-        self.outage = None
         origin = reply_origin(reply)
         self.memory.remember({"role": "assistant", "content": content}, origin)
         return origin
