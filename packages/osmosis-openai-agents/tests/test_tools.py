@@ -407,6 +407,38 @@ async def test_b15_an_outage_inside_a_tool_is_an_outage(
     assert shapes(sample) == ["user", "function_call", "function_call_output"]
 
 
+async def test_b15_an_outage_beside_a_tool_that_asks_with_success(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """B15: the tool's answer, which comes later, does not make up for the other's outage."""
+    failed = asyncio.Event()
+
+    def respond(request: PolicyRequest) -> Reply:
+        asked = request.messages[-1]
+        if asked["role"] == "tool":
+            return reply("I give up.")
+        if asked["content"] == "2+2?":
+            return reply(tool_calls=[ToolCall("ask", {"input": "help"}), ToolCall("ask_later")])
+        return error_reply(500, "burning") if asked["content"] == "help" else reply("helped")
+
+    def note_failure(_context: Any, _error: Exception) -> str:
+        failed.set()
+        return "no help"
+
+    @function_tool
+    async def ask_later() -> str:
+        """Ask when the other tool has failed."""
+        await failed.wait()
+        return str((await Runner.run(helper, "again")).final_output)
+
+    policy.respond = respond
+    with rollout:
+        helper = build(name="helper")
+        ask = helper.as_tool("ask", "Ask.", failure_error_function=note_failure)
+        with pytest.raises(PolicyError, match="burning"):
+            await run(build(tools=[ask, ask_later]))
+
+
 async def test_tools_may_deal_with_an_outage(
     policy: ScriptedPolicy, rollout: RolloutContext
 ) -> None:

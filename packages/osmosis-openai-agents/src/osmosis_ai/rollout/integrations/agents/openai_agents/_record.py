@@ -48,7 +48,8 @@ class Record:
     def __init__(self) -> None:
         self.turns: Turns = Turns()
         self._first: Request | None = None
-        self._outage: PolicyError | None = None
+        # By the call of a tool that they happened in, if that is known.
+        self._outages: dict[str | None, PolicyError] = {}
         self._delegations = Delegations()
         # By the number of items that the session held.
         self._calls: dict[int, _Call] = {}
@@ -81,7 +82,7 @@ class Record:
 
         def take(reply: PolicyReply) -> Turn:
             call.turn = self.turns.add(reply, request)
-            self._outage = None
+            self._outages.pop(tool_call, None)
             note(call.turn)
             return call.turn
 
@@ -91,7 +92,7 @@ class Record:
         except PolicyError as error:
             # The framework would tell the policy about its own outage, and go on.
             if is_in_tool and error.is_endpoint_failure:
-                self._outage = error
+                self._outages[tool_call] = error
             raise
         finally:
             if call.turn is None and self._calls.get(count) is call:
@@ -103,9 +104,10 @@ class Record:
         Raises:
             PolicyError: it did.
         """
-        outage, self._outage = self._outage, None
-        if outage is not None:
-            raise outage
+        outages = list(self._outages.values())
+        self._outages.clear()
+        if outages:
+            raise outages[0]
 
     def forget(self, count: int) -> None:
         """Note that the user's code took items away, so that `count` are left."""
