@@ -71,6 +71,42 @@ async def test_a_junk_body(between: Start, body: bytes) -> None:
     assert response.json()["error"]["message"].startswith("the body is not")
 
 
+async def test_a_body_that_is_not_encoded_as_it_says(between: Start) -> None:
+    """400 like any other junk."""
+    with ScriptedPolicy() as upstream:
+        async with between(upstream.url) as rollout:
+            response = await rollout.post(b"{}", **{"Content-Encoding": "gzip"})
+    assert response.status_code == 400
+
+
+async def test_what_is_no_http_is_not_shown(
+    between: Start, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may hold a key, and a traceback would tear the display."""
+    with ScriptedPolicy() as upstream:
+        async with between(upstream.url) as rollout:
+            address = httpx.URL(rollout.endpoint.url)
+            for end in (b"Content-Length: 1\r\nTransfer-Encoding: chunked", b"No Header: x"):
+                head = b"POST /v1 HTTP/1.1\r\nAuthorization: Bearer sek-ret\r\n"
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                writer.write(head + end + b"\r\n\r\n")
+                assert b" 400 " in await reader.readline()
+                writer.close()
+    captured = capsys.readouterr()
+    assert captured.out + captured.err + caplog.text == ""
+
+
+async def test_a_callback_with_junk_for_a_sample(between: Start) -> None:
+    """The report goes out all the same."""
+    with ScriptedPolicy("4") as upstream:
+        async with between(upstream.url) as rollout:
+            await rollout.bytes_of()
+            for messages in ([1, None, {"role": 5, "content": {"a": [1]}}], {}, "x"):
+                url = rollout.endpoint.callback_url or ""
+                response = await rollout.http.post(url, json={"sample": {"messages": messages}})
+                assert response.json()["trajectory"]["samples"]["gateway"]["final_metrics"] == {}
+
+
 @pytest.mark.parametrize("messages", ["null", "[]", '[1, null, {"content": [[]]}]', '"hi"', "{}"])
 async def test_messages_that_are_none(between: Start, messages: str) -> None:
     """The upstream judges them, as it would have."""

@@ -6,6 +6,7 @@ what was sent: there may be keys in it.
 
 import hmac
 import json
+import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
@@ -18,6 +19,8 @@ type Handler = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """The longest request that is taken."""
 _BACKLOG: Final = 1024
+# aiohttp's tracebacks of requests that are no HTTP hold what was sent, and tear the display.
+_UNHEARD: Final = logging.Logger(__name__, logging.CRITICAL)
 
 
 class Refusal(Exception):
@@ -63,7 +66,7 @@ class GatewayServer:
         app.router.add_route("*", "/{path:.*}", self._answer)
         # Who goes away ends its call upstream.
         self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, logger=_UNHEARD
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=_BACKLOG).start()
@@ -109,6 +112,8 @@ async def json_body(request: web.Request) -> dict[str, Any]:
     except web.HTTPRequestEntityTooLarge:
         msg = f"the body is longer than {MAX_BODY_BYTES // 1024 // 1024} MiB"
         raise Refusal(413, msg) from None
+    except web.RequestPayloadError:
+        raise Refusal(400, "the body cannot be decoded") from None
     except (ValueError, RecursionError):
         raise Refusal(400, "the body is not JSON") from None
     if not isinstance(body, dict):

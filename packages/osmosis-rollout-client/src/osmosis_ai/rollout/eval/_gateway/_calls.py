@@ -60,6 +60,11 @@ class Call:
         return value if isinstance(value, int) else None
 
 
+def messages_in(value: object) -> list[dict[str, Any]]:
+    """Return the messages in what a request has in their place; what is no message is left out."""
+    return [fields for fields in map(as_object, as_array(value)) if fields]
+
+
 class Calls:
     """All calls of one rollout, in the order in which they came.
 
@@ -92,7 +97,7 @@ class Calls:
         call.replies = replies
         call.answers = [turn_of(reply.message) for reply in replies]
         call.problem = problem
-        prompt = turns_of([fields for fields in map(as_object, as_array(messages)) if fields])
+        prompt = turns_of(messages_in(messages))
         place = self._history.rewritten(prompt, call.began)
         call.rewrote = None if place is None else (place, prompt[place][0])
         self._history.add(prompt, call.answers, call.ended)

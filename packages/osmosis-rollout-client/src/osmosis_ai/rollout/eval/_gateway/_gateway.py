@@ -11,7 +11,7 @@ from aiohttp import web
 
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._gateway._app import GatewayServer, Refusal, json_body
-from osmosis_ai.rollout.eval._gateway._calls import Calls
+from osmosis_ai.rollout.eval._gateway._calls import Calls, messages_in
 from osmosis_ai.rollout.eval._gateway._passing import Passage
 from osmosis_ai.rollout.eval._gateway._reporting import outcome_report, trajectory_report
 from osmosis_ai.rollout.eval._gateway._upstreams import Upstreams
@@ -20,7 +20,7 @@ from osmosis_ai.rollout.eval._outcomes import Job
 from osmosis_ai.rollout.eval._policy import Endpoint
 from osmosis_ai.rollout.eval._recording import Answer, Recording
 from osmosis_ai.rollout.policy.answers import Endpoint as Target
-from osmosis_ai.rollout.policy.answers import as_array, as_object
+from osmosis_ai.rollout.policy.answers import as_object
 
 # So many ended rollouts are kept for servers that may still ask; some never do.
 _MAX_UNHEARD: Final = 256
@@ -152,7 +152,7 @@ class Gateway:
         self._unheard.pop(rollout_id, None)
         if not self._unheard:
             self._all_heard.set()
-        messages = as_array(as_object(body.get("sample")).get("messages"))
+        messages = messages_in(as_object(body.get("sample")).get("messages"))
         calls = rollout.calls.answered
         steps = rollout.calls.behind(messages, rollout.job.row.prompt) if messages else calls
         return _json(trajectory_report(steps, calls))
