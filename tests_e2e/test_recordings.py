@@ -63,6 +63,25 @@ def test_a_run_repeats_exactly_offline(
     assert "it took another course" in changed.stderr
 
 
+def test_a_rollout_that_left_leaves_again(
+    run_eval: Any, dataset: Callable[..., Path], eval_in: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """What it did not wait for does not come the second time either, nor is it an error."""
+    data = dataset({}, {})
+    with ScriptedPolicy("4", "4") as policy:
+        run = run_eval(data, f"{PROJECT}:app", "--max-in-flight", "1", "--chat-url", policy.url)
+    part = (EVENT % "4")[:40].encode()
+    left = [
+        Answer(0, "", b"", left_after_sec=1.0),
+        Answer(200, "text/event-stream", part, left_after_sec=1.0),
+    ]
+    record(run, policy.requests, left)
+    again = eval_in(tmp_path / "again")
+    again.folder.mkdir()
+    replayed = again(data, f"{PROJECT}:app", "--replay", run.output, "--agent-timeout", "1")
+    assert [result["origin"] for result in replayed.results] == ["deadline", "deadline"]
+
+
 def test_a_run_without_a_recording(run_eval: Any, dataset: Callable[..., Path]) -> None:
     """It is named, and nothing runs."""
     with ScriptedPolicy("4") as policy:

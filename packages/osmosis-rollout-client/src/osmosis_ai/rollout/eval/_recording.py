@@ -11,14 +11,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from osmosis_ai.rollout.eval._errors import EvalError, RunError
 from osmosis_ai.rollout.eval._journal import whole_bytes
 from osmosis_ai.rollout.eval._outcomes import Job, Place
 from osmosis_ai.rollout.eval._policy import Endpoint
 from osmosis_ai.rollout.eval._stored import StoredRun
-from osmosis_ai.rollout.testing import Cut, PolicyRequest, Reply, ScriptedPolicy, error_reply
+from osmosis_ai.rollout.testing import (
+    Cut,
+    Pause,
+    PolicyRequest,
+    Reply,
+    ScriptedPolicy,
+    Step,
+    error_reply,
+    raw_reply,
+)
+
+_LEAVING_SEC: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +37,19 @@ class Answer:
     """An answer of a policy.
 
     Attributes:
-        status: The HTTP status.
+        status: The HTTP status, or 0 where the rollout left before there was any.
         content_type: Its header of that name.
         body: The body, as far as it came.
         cut: Whether the connection broke before the body's end.
+        left_after_sec: How long the rollout waited before it left, in seconds; None where it
+            stayed to the end.
     """
 
     status: int
     content_type: str
     body: bytes
     cut: bool = False
+    left_after_sec: float | None = None
 
 
 class Recording:
@@ -75,6 +89,7 @@ class Recording:
             # Bytes that are no UTF-8 become half characters, which JSON can escape.
             "body": answer.body.decode("utf-8", "surrogateescape"),
             "cut": answer.cut,
+            "left_after_sec": answer.left_after_sec,
         }
         try:
             file = self._opened()
@@ -190,7 +205,18 @@ class RecordedRun:
         with self._path.open("rb") as file:
             file.seek(offsets.popleft())
             call = json.loads(file.readline())
-        body = call["body"].encode("utf-8", "surrogateescape")
-        steps = (body, Cut()) if call["cut"] else (body,)
-        headers = {"Content-Type": call["content_type"]}
-        return Reply(steps=steps, status=call["status"], headers=headers)
+        return _reply_of(call)
+
+
+def _reply_of(call: Mapping[str, Any]) -> Reply:
+    body = call["body"].encode("utf-8", "surrogateescape")
+    steps: list[Step] = [body]
+    if (waited := call["left_after_sec"]) is not None:
+        # Long enough for the rollout to leave again, and not for ever where it does not.
+        steps += [Pause(2 * waited + _LEAVING_SEC), Cut()]
+    elif call["cut"]:
+        steps.append(Cut())
+    headers = {"Content-Type": call["content_type"]}
+    if not call["status"]:
+        return raw_reply(*steps)
+    return Reply(steps=tuple(steps), status=call["status"], headers=headers)

@@ -29,6 +29,7 @@ _MAX_REFUSAL_BYTES: Final = 1024 * 1024
 _REFUSAL_SEC: Final = 2.0
 # Other control characters than the tab cannot stand in a header, and yet some servers send them.
 _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LEFT: Final = "the rollout left before its answer was whole"
 # Where an answer is whole, but its connection goes on.
 _DRAIN_SEC: Final = 0.2
 
@@ -52,15 +53,20 @@ class Passage:
         self._retries = 0
         self._first_byte: float | None = None
         self._over_at: float | None = None
-        self._problem: str | None = "the rollout left before its answer was whole"
+        self._began = time.monotonic()
+        self._problem: str | None = _LEFT
 
     @property
     def recorded(self) -> RecordedAnswer | None:
-        """What the rollout got, as far as it came; None when nothing came, or nothing is kept."""
-        if self._kept is None or not self._status:
+        """What the rollout got, as far as it came; None when nothing is kept."""
+        if self._kept is None:
             return None
+        body = bytes(self._kept)
+        if self._problem is _LEFT:
+            waited = time.monotonic() - self._began
+            return RecordedAnswer(self._status, self._content_type, body, left_after_sec=waited)
         is_cut = self._status < 300 and self._problem is not None
-        return RecordedAnswer(self._status, self._content_type, bytes(self._kept), is_cut)
+        return RecordedAnswer(self._status, self._content_type, body, cut=is_cut)
 
     async def run(
         self, calls: Calls, upstreams: Upstreams, model: str, tokens: Mapping[str, Any] | None
