@@ -167,34 +167,26 @@ def serve(case: str) -> None:
     server.run(sockets=[listener])
 
 
-class Pulse:
-    """Asks for `/health` again and again, and notes when each request began and ended."""
+def pulse(port: int) -> None:
+    """Ask for `/health` again and again; at a line of stdin, print when each began and ended."""
+    # A process of its own: a client's parsing of the result would delay a thread.
+    requests: list[tuple[int, int]] = []
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    print("ready", flush=True)
+    while not over.is_set():
+        started = time.time_ns()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        requests.append((started, time.time_ns()))
+        time.sleep(0.001)
+    print(json.dumps(requests), flush=True)
 
-    def __init__(self, port: int) -> None:
-        self.requests: list[tuple[int, int]] = []
-        self._connection = http.client.HTTPConnection("127.0.0.1", port)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            started = time.time_ns()
-            self._connection.request("GET", "/health")
-            self._connection.getresponse().read()
-            self.requests.append((started, time.time_ns()))
-            time.sleep(0.001)
-
-    def __enter__(self) -> "Pulse":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def during(self, start: int, end: int) -> list[float]:
-        """Return the milliseconds of the requests that began in a span of time."""
-        return [(b - a) / 1e6 for a, b in self.requests if start <= a <= end]
+def during(requests: str, start: int, end: int) -> list[float]:
+    """Return the milliseconds of the pulse's requests that began in a span of time."""
+    return [(b - a) / 1e6 for a, b in json.loads(requests) if start <= a <= end]
 
 
 async def measure_server(case: str, rounds: int) -> dict[str, float]:
@@ -206,14 +198,15 @@ async def measure_server(case: str, rounds: int) -> dict[str, float]:
     floors: list[float] = []
     healths: list[float] = []
     with child("--serve", case) as (line, ask):
-        port = int(line)
-        with Pulse(port) as idle:
+        with child("--pulse", line.strip()) as (_, told):
             await asyncio.sleep(IDLE_SEC)
-        client = RolloutClient(url=f"http://127.0.0.1:{port}")
+            idle = told()
+        client = RolloutClient(url=f"http://127.0.0.1:{line.strip()}")
         for number in range(rounds + 1):
             name = f"{ID}-{number}"
-            with Pulse(port) as pulse:
+            with child("--pulse", line.strip()) as (_, told):
                 result = await client.run_rollout([], "http://127.0.0.1:9/v1", name, label="1")
+                requests = told()
             if result.sample is None or result.sample.reward != 1.0:
                 sys.exit(f"a rollout failed: {result.err_message}")
             graded = int(ask())
@@ -224,12 +217,12 @@ async def measure_server(case: str, rounds: int) -> dict[str, float]:
                 written = path.stat().st_ctime_ns
                 spans.append((written - graded) / 1e6)
                 floors.append(1e3 * floor)
-                healths += pulse.during(graded, written)
+                healths += during(requests, graded, written)
         await client.aclose()
     return {
         "save": statistics.median(spans),
         "floor": statistics.median(floors),
-        "idle": percentile(idle.during(0, time.time_ns())),
+        "idle": percentile(during(idle, 0, time.time_ns())),
         "p99": percentile(healths),
         "requests": len(healths),
     }
@@ -267,9 +260,13 @@ def main() -> None:
     parser.add_argument("--served", nargs="*", default=SERVED, metavar="MESSAGESxIDS")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--pulse", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve)
+        return
+    if options.pulse:
+        pulse(options.pulse)
         return
     if options.case:
         print(json.dumps(asyncio.run(measure_saving(options.case, options.rounds))))
