@@ -53,3 +53,21 @@ async def test_first_come_first_served_and_who_leaves_costs_nobody_a_turn() -> N
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [0, 1, 2, 6, 7, 8, 9]
+
+
+async def test_futures_are_admitted_in_the_same_line() -> None:
+    """A few per turn, after who came before; one that is done already takes no turn."""
+    turns = Turns(2)
+    taking = asyncio.ensure_future(turns.take())
+    await asyncio.sleep(0)
+    tickets = [asyncio.get_running_loop().create_future() for _ in range(7)]
+    tickets[3].cancel()
+    for ticket in tickets:
+        turns.admit(ticket)
+    done: list[int] = []
+    for _ in range(3):
+        done.append(sum(ticket.done() for ticket in tickets))
+        await asyncio.sleep(0)
+    assert taking.done()
+    assert done == [2, 4, 6]
+    await asyncio.gather(*tickets, return_exceptions=True)

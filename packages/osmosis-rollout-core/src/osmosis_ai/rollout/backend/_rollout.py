@@ -97,13 +97,9 @@ class Rollout:
             seconds: The budget; None is unbounded.
             turns: What to go on by afterwards, where very many may end in the same moment.
         """
-        ending = await self.home.supervisor.run(
-            code, rollout_id=self.request.id, stop=self.stop, seconds=seconds
+        return await self.home.supervisor.run(
+            code, rollout_id=self.request.id, stop=self.stop, seconds=seconds, turns=turns
         )
-        if turns is None:
-            return ending
-        await turns.take()
-        return Cut.STOPPED if self.stop.done() else ending
 
     async def collect_sample(self) -> RolloutSample | None:
         """Ask the registered source; None when there is none."""

@@ -8,6 +8,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
+from osmosis_ai.rollout.backend.turns import Turns
+
 _log = logging.getLogger(__name__)
 
 # How long cancelled code may take to unwind before its end is no longer waited for.
@@ -63,6 +65,7 @@ class Supervisor:
         rollout_id: str,
         stop: "asyncio.Future[None]",
         seconds: float | None = None,
+        turns: Turns | None = None,
     ) -> Ending[T]:
         """Run `code` in a task of its own and tell how it ended.
 
@@ -76,6 +79,7 @@ class Supervisor:
             rollout_id: The rollout that it belongs to, for logs.
             stop: Ends the code when it is done.
             seconds: The budget; with none left the code is not started. None is unbounded.
+            turns: What to go on by afterwards, where very many may end in the same moment.
 
         Raises:
             asyncio.CancelledError: the calling task was cancelled; so was the code.
@@ -92,7 +96,9 @@ class Supervisor:
         task = asyncio.Task(work.settle(), loop=loop, name=name, eager_start=True)
         try:
             if not task.done():
-                await work.wait(stop, deadline)
+                await work.wait(stop, deadline, turns)
+            elif turns is not None:
+                await turns.take()
         finally:
             finished = task.done()
             if not finished:
@@ -131,13 +137,22 @@ class _Work[T]:
         self.abandoned = False
         self.ended_at = 0.0
         self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None
+        self._tell_end: Callable[[], None] | None = None
 
-    async def wait(self, stop: "asyncio.Future[None]", deadline: float | None) -> None:
-        """Wait until the code has ended, `stop` is done, or the loop's clock shows `deadline`."""
+    async def wait(
+        self, stop: "asyncio.Future[None]", deadline: float | None, turns: Turns | None
+    ) -> None:
+        """Wait until the code has ended, `stop` is done, or the loop's clock shows `deadline`.
+
+        Args:
+            stop: Ends the wait when it is done.
+            deadline: Ends the wait, too; None never does.
+            turns: What to go on by once the code has ended.
+        """
         # As asyncio.wait does, in fewer steps of the loop: thousands may end in the same moment.
-        waiter = self._waiter = self._loop.create_future()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         wake = partial(_wake, waiter)
+        self._tell_end = wake if turns is None else partial(turns.admit, waiter)
         stop.add_done_callback(wake)
         timer = None if deadline is None else self._loop.call_at(deadline, wake)
         try:
@@ -156,8 +171,8 @@ class _Work[T]:
             return Raised(error)
         finally:
             self.ended_at = self._loop.time()
-            if self._waiter is not None:
-                _wake(self._waiter)
+            if self._tell_end is not None:
+                self._tell_end()
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine = self._code()

@@ -23,15 +23,26 @@ class Turns:
 
     async def take(self) -> None:
         """Go on at once, or in the first later turn that has room."""
+        if not self._has_room():
+            ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append(ticket)
+            await ticket
+
+    def admit(self, ticket: "asyncio.Future[None]") -> None:
+        """Make a future done at once, or in the first later turn that has room."""
+        if not self._has_room():
+            self._line.append(ticket)
+        elif not ticket.done():
+            ticket.set_result(None)
+
+    def _has_room(self) -> bool:
         if not self._is_counting:
             self._is_counting = True
             asyncio.get_running_loop().call_soon(self._next_turn)
-        if self._left and not self._line:
-            self._left -= 1
-            return
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(ticket)
-        await ticket
+        if not self._left or self._line:
+            return False
+        self._left -= 1
+        return True
 
     def _next_turn(self) -> None:
         self._left = self._per_turn
