@@ -118,7 +118,9 @@ class RolloutContext:
         active = _active.get()
         if active is self:
             return
-        where = "outside of every rollout" if active is None else "in another rollout"
+        where = (
+            "outside of every rollout" if active is None else "in another rollout or by the grader"
+        )
         msg = (
             f"this {what} belongs to the RolloutContext that it was built in (rollout "
             f"{self.rollout_id!r}) but is used {where}: build it anew in each rollout, inside "

@@ -96,7 +96,9 @@ class OsmosisMemorySession:
         active = get_rollout_context()
         if active is self._context:
             return
-        where = "outside of every rollout" if active is None else "in another rollout"
+        where = (
+            "outside of every rollout" if active is None else "in another rollout or by the grader"
+        )
         built = f"in rollout {self._context.rollout_id!r}" if self._context else "outside of them"
         msg = (
             f"this OsmosisMemorySession was built {built} but is used {where}: build one per "
