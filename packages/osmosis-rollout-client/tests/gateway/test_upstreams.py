@@ -78,6 +78,15 @@ async def test_a_dead_upstream_is_passed_over(between: Start) -> None:
     assert "retried" in found
 
 
+async def test_a_dead_upstream_is_left_alone_for_a_while(between: Start) -> None:
+    """It does not get every call first only because it has none under way."""
+    with ScriptedPolicy("4", "5", "6") as well:
+        async with between(nobody(), well.url) as rollout:
+            for _ in range(3):
+                await rollout.policy.complete(QUESTION)
+            assert await rollout.findings() == {"retried": "call 1 answered only after another try"}
+
+
 async def test_nobody_answers(between: Start) -> None:
     """The rollout hears of a failing endpoint, and which it was."""
     url = nobody()

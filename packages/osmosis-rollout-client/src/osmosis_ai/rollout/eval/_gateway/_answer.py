@@ -37,11 +37,13 @@ class Upstream:
         self._calls = 0
         self._served = 0
         self._rests_until = 0.0
+        self._doubted_until = 0.0
 
     @property
-    def load(self) -> tuple[float, int, int]:
-        """What makes one upstream less busy than another."""
-        return self.rest_sec, self._calls, self._served
+    def load(self) -> tuple[float, bool, int, int]:
+        """What makes one upstream less busy, or more to be trusted, than another."""
+        is_doubted = time.monotonic() < self._doubted_until
+        return self.rest_sec, is_doubted, self._calls, self._served
 
     @property
     def rest_sec(self) -> float:
@@ -51,6 +53,10 @@ class Upstream:
     def rest(self, seconds: float) -> None:
         """Give it no call for so long."""
         self._rests_until = time.monotonic() + seconds
+
+    def doubt(self, seconds: float) -> None:
+        """Prefer others for so long; where there are none it gets its calls."""
+        self._doubted_until = time.monotonic() + seconds
 
     @contextmanager
     def busy(self) -> Generator[None]:

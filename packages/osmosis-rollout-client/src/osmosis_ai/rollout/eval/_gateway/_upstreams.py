@@ -29,6 +29,8 @@ _LOOK_SEC: Final = 10.0
 TRIES: Final = 3
 """How many tries of one call may fail."""
 _BACKOFF_SEC: Final = 0.5
+# A dead upstream has no calls under way: without this it would get every call first.
+_DOUBT_SEC: Final = 10.0
 _SHORTEST_REST_SEC: Final = 0.05
 _LONGEST_BACKOFF_SEC: Final = 2.0
 LONGEST_REST_SEC: Final = 60.0
@@ -195,6 +197,7 @@ class _Tries:
         self.count += 1
         self._failures += 1
         self._failed.add(upstream)
+        upstream.doubt(_DOUBT_SEC)
 
     def _may_wait(self, answer: Answer) -> bool:
         seconds = retry_after_sec(answer.headers.get("Retry-After", ""))
