@@ -1,11 +1,12 @@
-"""Measure what importing `osmosis_ai.rollout` costs, as a multiple of the least it could cost.
+"""Measure what importing a package costs, as a multiple of the least it could cost.
 
-The least is a module that imports asyncio and defines one pydantic model. Both run as whole
-processes, in turns; the medians of CPU time (user and system) and of peak memory are compared.
+The least is for core a module that imports asyncio and defines one pydantic model, and for an
+adapter its framework alone. Both run as whole processes, in turns; the medians of CPU time (user
+and system) and of peak memory are compared.
 
-    python tools/bench/import_cost.py [--runs 25] [--limit 1.3]
+    nox -s bench -- import_cost [core strands openai-agents] [--runs 25]
 
-The exit status is 1 when a ratio is above the limit.
+The exit status is 1 when a ratio is above its limit.
 """
 
 import argparse
@@ -14,8 +15,29 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-LEAST = "import asyncio, pydantic\nclass Model(pydantic.BaseModel):\n    value: int = 0"
-OURS = "import osmosis_ai.rollout"
+
+@dataclass(frozen=True)
+class Import:
+    """What is imported, the least it could cost, and the highest ratio that passes."""
+
+    ours: str
+    least: str
+    limit: float
+
+
+IMPORTS = {
+    "core": Import(
+        "import osmosis_ai.rollout",
+        "import asyncio, pydantic\nclass Model(pydantic.BaseModel):\n    value: int = 0",
+        1.3,
+    ),
+    "strands": Import(
+        "import osmosis_ai.rollout.integrations.agents.strands", "import strands", 1.1
+    ),
+    "openai-agents": Import(
+        "import osmosis_ai.rollout.integrations.agents.openai_agents", "import agents", 1.1
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -45,22 +67,30 @@ def median(costs: list[Cost]) -> Cost:
     )
 
 
-def main() -> int:
+def passes(name: str, runs: int) -> bool:
     """Measure, print a table and tell whether both ratios are within the limit."""
-    parser = argparse.ArgumentParser(description="Measure what the import costs.")
-    parser.add_argument("--runs", type=int, default=25, help="processes of each kind")
-    parser.add_argument("--limit", type=float, default=1.3, help="highest ratio that passes")
-    options = parser.parse_args()
-    for code in (LEAST, OURS):
+    subject = IMPORTS[name]
+    for code in (subject.least, subject.ours):
         run(code)  # writes the bytecode, and warms the file cache
-    pairs = [(run(LEAST), run(OURS)) for _ in range(options.runs)]
+    pairs = [(run(subject.least), run(subject.ours)) for _ in range(runs)]
     least, ours = median([pair[0] for pair in pairs]), median([pair[1] for pair in pairs])
     cpu, memory = ours.cpu / least.cpu, ours.memory / least.memory
-    print(f"{'':24}{'CPU ms':>8}{'peak MiB':>10}")
-    print(f"{'asyncio and one model':24}{least.cpu:8.0f}{least.memory:10.1f}")
-    print(f"{'osmosis_ai.rollout':24}{ours.cpu:8.0f}{ours.memory:10.1f}")
-    print(f"{'ratio':24}{cpu:8.2f}{memory:10.2f}")
-    return int(max(cpu, memory) > options.limit)
+    print(f"{name:16}{'CPU ms':>8}{'peak MiB':>10}")
+    print(f"{'least':16}{least.cpu:8.0f}{least.memory:10.1f}")
+    print(f"{'ours':16}{ours.cpu:8.0f}{ours.memory:10.1f}")
+    print(f"{'ratio':16}{cpu:8.2f}{memory:10.2f}")
+    return max(cpu, memory) <= subject.limit
+
+
+def main() -> int:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(IMPORTS))
+    parser.add_argument("--runs", type=int, default=25, help="processes of each kind")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in IMPORTS]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(IMPORTS)}")
+    return 0 if all([passes(name, options.runs) for name in options.names or ["core"]]) else 1
 
 
 if __name__ == "__main__":
