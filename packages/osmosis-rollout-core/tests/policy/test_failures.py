@@ -139,6 +139,22 @@ async def test_a_damaged_event_is_an_error(serve: Any, data: bytes) -> None:
     assert "damaged" in (await failure(client)).message
 
 
+@pytest.mark.parametrize("reason", [{"a": 1}, ["stop"], 5])
+async def test_a_finish_reason_that_is_no_text_is_an_error(serve: Any, reason: Any) -> None:
+    """The endpoint's failure, not one of the workflow's code."""
+    client, _ = serve(stream_reply(chunk(content="4", finish_reason=reason)))
+    error = await failure(client)
+    assert "holds a 'finish_reason' that is no text" in error.message
+
+
+async def test_a_model_or_a_time_of_another_type_is_absent(serve: Any) -> None:
+    """No answer is lost for it."""
+    odd = {"model": {"a": 1}, "created": ["now"]}
+    client, _ = serve(stream_reply(chunk(content="4", finish_reason="stop") | odd))
+    reply = await client.complete([USER])
+    assert (reply.text, reply.model, reply.created) == ("4", None, None)
+
+
 @pytest.mark.parametrize("content", [5, {"a": 1}, [5], [{"type": "image_url", "image_url": {}}]])
 async def test_content_that_is_no_text_is_an_error(serve: Any, content: Any) -> None:
     """A part that cannot be put into the message is never left out."""

@@ -1,5 +1,6 @@
 """Strict assembly of one reply from the chunks of a chat completion."""
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from osmosis_ai.rollout.policy._errors import PolicyError
@@ -19,6 +20,8 @@ _CHUNK_KEYS: Final = frozenset(
 _DELTA_KEYS: Final = frozenset(
     {"role", "content", "reasoning", "reasoning_content", "refusal", "tool_calls"}
 )
+# What is of another type is as good as absent.
+_KNOWN: Final[Mapping[str, Any]] = {"model": str, "created": int | float}
 # Streamed in pieces of their own kind: keeping the first piece would pass off a part as the whole.
 _UNSUPPORTED: Final = ("audio", "function_call")
 # What proxies and inference servers write when they gave up on a generation.
@@ -50,9 +53,9 @@ class Assembly:
             PolicyError: the chunk does not fit what came before, or holds what is no text.
         """
         self._usage = as_object(chunk.get("usage")) or self._usage
-        for key in ("model", "created"):
-            if chunk.get(key) is not None:
-                self._known.setdefault(key, chunk[key])
+        for key, kind in _KNOWN.items():
+            if isinstance(value := chunk.get(key), kind):
+                self._known.setdefault(key, value)
         _keep_once(self._extra, chunk, _CHUNK_KEYS)
         choices = map(as_object, as_array(chunk.get("choices")))
         choice = next((item for item in choices if not item.get("index")), None)
@@ -99,7 +102,8 @@ class Assembly:
 
     def _add_choice(self, chunk: dict[str, Any], choice: dict[str, Any]) -> PolicyPiece | None:
         self._tokens.add(chunk, choice)
-        self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        reason = _as_text("finish_reason", choice.get("finish_reason"))
+        self._finish_reason = reason or self._finish_reason
         _keep_once(self._extra, choice, _CHOICE_KEYS)
         if delta := as_object(choice.get("delta")):
             return self._add_delta(delta)
@@ -140,11 +144,8 @@ class Assembly:
         return self._add_text("content", text)
 
     def _add_text(self, key: str, text: object) -> str:
-        if text is None:
+        if (text := _as_text(key, text)) is None:
             return ""
-        if not isinstance(text, str):
-            msg = f"the policy's answer holds a {key!r} that is no text"
-            raise PolicyError(msg)
         self._texts.setdefault(key, []).append(text)
         return text
 
@@ -158,6 +159,13 @@ class Assembly:
             # Servers refuse a null content that stands alone.
             message["content"] = ""
         return message | self._message_extras
+
+
+def _as_text(key: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        msg = f"the policy's answer holds a {key!r} that is no text"
+        raise PolicyError(msg)
+    return value
 
 
 def _keep_once(kept: dict[str, Any], source: dict[str, Any], known: frozenset[str]) -> None:
