@@ -130,3 +130,43 @@ async def test_pings_after_the_end_do_not_go_on_for_ever(between: Start) -> None
         async with between(upstream.url) as rollout:
             got = await rollout.bytes_of()
     assert got.count(b"ping") < 300
+
+
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [({"model": {"a": 1}}, []), ({"model": ["a"]}, []), ({"finish_reason": {"a": 1}}, ["failed"])],
+)
+async def test_a_field_of_another_type(
+    between: Start, odd: dict[str, Any], found: list[str]
+) -> None:
+    """It passes as it came; neither the gateway nor its report breaks over it."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"content": "4"}} | odd
+    body = json.dumps({"choices": [choice]} | odd).encode()
+    with ScriptedPolicy(page(200, body, **{"Content-Type": "application/json"})) as upstream:
+        async with between(upstream.url) as rollout:
+            assert (await rollout.ask()).content == body
+            report = await rollout.end()
+    assert report["models"] == []
+    assert [finding["kind"] for finding in report["findings"]] == found
+
+
+@pytest.mark.parametrize("count", [True, -5, 10**400, "9", [9], None])
+async def test_counts_that_are_none(between: Start, count: object) -> None:
+    """They are as good as not told."""
+    whole = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "4"}}]}
+    usage = {"prompt_tokens": 3, "completion_tokens": count}
+    body = json.dumps(whole | {"usage": usage}).encode()
+    with ScriptedPolicy(page(200, body, **{"Content-Type": "application/json"})) as upstream:
+        async with between(upstream.url) as rollout:
+            await rollout.ask()
+            report = await rollout.end()
+    assert (report["prompt_tokens"], report["completion_tokens"]) == (3, None)
+
+
+async def test_models_that_cannot_be_read(between: Start) -> None:
+    """The upstream is asked for token ids in every spelling then."""
+    deep = page(200, b"[" * 100_000, **{"Content-Type": "application/json"})
+    with ScriptedPolicy(respond=lambda request: deep) as upstream:
+        async with between(upstream.url, token_ids=True) as rollout:
+            await rollout.ask()
+    assert upstream.requests[-1].body["return_token_ids"] is True

@@ -4,12 +4,14 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from osmosis_ai.rollout.eval._gateway._history import History
 from osmosis_ai.rollout.eval._gateway._turns import Turn, turn_of, turns_of
 from osmosis_ai.rollout.policy import PolicyReply
 from osmosis_ai.rollout.policy.answers import as_array, as_object
+
+_MOST_TOKENS: Final = 2**53
 
 type Messages = Sequence[Mapping[str, Any]]
 
@@ -56,8 +58,14 @@ class Call:
 
     def tokens(self, name: str) -> int | None:
         """Return one of these counts, or None."""
-        value = self.usage.get(name)
-        return value if isinstance(value, int) else None
+        return as_count(self.usage.get(name))
+
+
+def as_count(value: object) -> int | None:
+    """Return a count of tokens; None for what no upstream can have counted."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= _MOST_TOKENS else None
 
 
 def messages_in(value: object) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Final
 
-from osmosis_ai.rollout.eval._gateway._calls import Call, Calls, Messages
+from osmosis_ai.rollout.eval._gateway._calls import Call, Calls, Messages, as_count
 from osmosis_ai.rollout.eval._gateway._findings import findings
 from osmosis_ai.rollout.policy.answers import as_object
 
@@ -87,5 +87,4 @@ def _total(calls: Sequence[Call], name: str) -> int | None:
 def _tokens(call: Call, name: str) -> int | None:
     if name != "cached_tokens":
         return call.tokens(name)
-    value = as_object(call.usage.get("prompt_tokens_details")).get("cached_tokens")
-    return value if isinstance(value, int) else None
+    return as_count(as_object(call.usage.get("prompt_tokens_details")).get("cached_tokens"))

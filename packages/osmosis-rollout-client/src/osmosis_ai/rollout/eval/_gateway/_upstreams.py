@@ -80,7 +80,7 @@ class Upstreams:
                 self._session.get(url, **_way_to(upstream, {})) as response,
             ):
                 models = await response.json(content_type=None)
-        except (*FAILURES, UpstreamError, ValueError):
+        except (*FAILURES, UpstreamError, ValueError, RecursionError):
             pass  # not every engine has this route
         return token_parameters(models)
 
