@@ -126,8 +126,9 @@ def pyright_config(folder: Path) -> Path:
     sources = [str(top / f"packages/{name}/src") for name in PACKAGES]
     tests = [str(top / f"packages/{name}/tests") for name in PACKAGES]
     others = [str(top / name) for name in ("noxfile.py", "tools", "tests_e2e")]
-    # A conftest.py makes the helpers beside it importable, and the demo is a project of its own.
+    # A conftest.py makes the helpers beside it importable; the demo and benches are run in place.
     helpers = [
+        Path("tools/bench"),
         Path("tools/demo"),
         *(path.parent.relative_to(ROOT) for path in ROOT.glob("packages/*/tests/**/conftest.py")),
     ]

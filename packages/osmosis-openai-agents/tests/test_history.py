@@ -251,8 +251,8 @@ async def test_a_run_beside_one_that_gave_up(
         with pytest.raises(MaxTurnsExceeded):
             await Runner.run(build(tools=[look]), "2+2?", session=session, max_turns=1)
         history: list[Any] = await session.get_items()
-        question = {"role": "user", "content": "Sum it up."}
-        await Runner.run(build(name="b"), [*history, question])
+        history.append({"role": "user", "content": "Sum it up."})
+        await Runner.run(build(name="b"), history)
         sample = await sample_of(rollout)
     assert texts(sample) == ["2+2?", "look", "nothing"]
 

@@ -50,7 +50,7 @@ async def test_an_answer_that_holds_nothing_is_none(between: Start, odd: Reply) 
 @pytest.mark.parametrize("token_ids", [False, True])
 async def test_what_cannot_be_put_together_is_stripped_too(between: Start, token_ids: bool) -> None:
     """A rollout with a client of its own may use what ours cannot, and gets what it asked for."""
-    old = {"function_call": {"name": "f", "arguments": "{}"}}
+    old: dict[str, Any] = {"function_call": {"name": "f", "arguments": "{}"}}
     ids = {"prompt_token_ids": [1]}
     with ScriptedPolicy(stream_reply(chunk(**old), WHOLE[0] | ids, WHOLE[1])) as upstream:
         async with between(upstream.url, token_ids=token_ids) as rollout:
