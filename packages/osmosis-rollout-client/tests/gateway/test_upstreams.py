@@ -173,10 +173,12 @@ async def test_b27_the_environments_proxy(between: Start, monkeypatch: pytest.Mo
 
 
 @asynccontextmanager
-async def engine(owner: str, asked: list[dict[str, Any]]) -> AsyncGenerator[str]:
-    """Serve an engine that says whose it is."""
+async def engine(owner: str, asked: list[dict[str, Any]], base: str = "/v1") -> AsyncGenerator[str]:
+    """Serve an engine that says whose it is, to those who come with the base URL's query."""
+    path, _, query = base.partition("?")
 
     async def models(request: web.Request) -> web.Response:
+        assert request.query_string == query
         return web.json_response({"data": [{"id": "real", "owned_by": owner}]})
 
     async def chat(request: web.Request) -> web.Response:
@@ -185,13 +187,13 @@ async def engine(owner: str, asked: list[dict[str, Any]]) -> AsyncGenerator[str]
         return web.json_response({"choices": [choice]})
 
     app = web.Application()
-    app.router.add_get("/v1/models", models)
-    app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_get(f"{path}/models", models)
+    app.router.add_post(f"{path}/chat/completions", chat)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}{base}"
     finally:
         await runner.cleanup()
 
@@ -215,3 +217,12 @@ async def test_each_engine_is_asked_in_its_own_spelling(
     async with engine(owner, asked) as url, between(url, token_ids=True) as rollout:
         assert (await rollout.ask()).status_code == 200
     assert asked[0].keys() - {"model", "messages"} == parameters | {"logprobs"}
+
+
+async def test_the_models_are_beside_the_chat(between: Start) -> None:
+    """They are below the base URL, whatever stands in its path and its query."""
+    asked: list[dict[str, Any]] = []
+    base = "/chat/completions/v1?to=/chat/completions"
+    async with engine("vllm", asked, base) as url, between(url, token_ids=True) as rollout:
+        assert (await rollout.ask()).status_code == 200
+    assert asked[0].keys() - {"model", "messages"} == {"return_token_ids", "logprobs"}

@@ -5,7 +5,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
@@ -27,6 +27,7 @@ class Upstream:
         endpoint: Where it is, and its key.
         scheme: `http` or `https`.
         host: Its host.
+        models_url: Where it lists its models; the query may hold secrets.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -34,6 +35,8 @@ class Upstream:
         parts = urlsplit(endpoint.url)
         self.scheme: str = parts.scheme
         self.host: str = parts.hostname or ""
+        base_path = parts.path.removesuffix("/chat/completions")
+        self.models_url: str = urlunsplit(parts._replace(path=f"{base_path}/models"))
         self._calls = 0
         self._served = 0
         self._rests_until = 0.0

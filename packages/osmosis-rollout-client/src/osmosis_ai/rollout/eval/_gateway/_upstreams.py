@@ -72,12 +72,11 @@ class Upstreams:
         """Return the parameters that make the upstreams send token ids; all are one engine."""
         assert self._session is not None
         upstream = self._all[0]
-        url = upstream.endpoint.url.replace("/chat/completions", "/models")
         models: object = None
         try:
             async with (
                 asyncio.timeout(_LOOK_SEC),
-                self._session.get(url, **_way_to(upstream, {})) as response,
+                self._session.get(upstream.models_url, **_way_to(upstream, {})) as response,
             ):
                 models = await response.json(content_type=None)
         except (*FAILURES, UpstreamError, ValueError, RecursionError):
