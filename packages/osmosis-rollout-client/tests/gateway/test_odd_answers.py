@@ -112,7 +112,8 @@ async def test_a_refusal_whose_body_does_not_come(between: Start, part: bytes) -
     """Its status is enough."""
     gate = Gate()
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n"
-    with ScriptedPolicy(raw_reply(head, part, gate)) as upstream:
+    refusal = raw_reply(head, part, gate)
+    with ScriptedPolicy(refusal, refusal) as upstream:
         async with between(upstream.url) as rollout:
             async with rollout.stream() as response:
                 assert await response.aread() == part

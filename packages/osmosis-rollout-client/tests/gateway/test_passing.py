@@ -260,7 +260,7 @@ async def test_errors_of_the_upstream_stay_what_they_are(between: Start, status:
     refusal = error_reply(status, error, headers={"X-Request-Id": "7", "Retry-After": "900"})
     with ScriptedPolicy(refusal) as upstream:
         async with between(upstream.url, upstream_key="sk-secret") as rollout:
-            async with rollout.stream() as response:
+            async with rollout.stream(stream_options={"include_usage": True}) as response:
                 body = await response.aread()
             found = await rollout.findings()
     assert response.status_code == status

@@ -40,7 +40,7 @@ async def test_a_line_for_each_call(between: Start) -> None:
     broken, silent = stream_reply(chunk(content="\u00e4"), gate), stream_reply(gate)
     usage = {"completion_tokens": 1}
     with ScriptedPolicy(
-        reply("4", usage=usage), error_reply(400), reply("5"), broken, silent
+        reply("4", usage=usage), error_reply(404), reply("5"), broken, silent
     ) as upstream:
         async with between(upstream.url, record=True) as rollout:
             got = await rollout.bytes_of()
@@ -59,7 +59,7 @@ async def test_a_line_for_each_call(between: Start) -> None:
     assert [(line["row"], line["attempt"], line["rollout_id"]) for line in lines] == [
         (0, 1, "r-1")
     ] * 5
-    assert [line["status"] for line in lines] == [200, 400, 200, 200, 0]
+    assert [line["status"] for line in lines] == [200, 404, 200, 200, 0]
     assert [line["left_after_sec"] is not None for line in lines] == [False] * 3 + [True] * 2
     assert not any(line["cut"] for line in lines)
     assert lines[0]["body"].encode() == got

@@ -28,6 +28,7 @@ class Upstream:
         scheme: `http` or `https`.
         host: Its host.
         models_url: Where it lists its models; the query may hold secrets.
+        refused: The parameters of the gateway's own that it does not take.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -37,6 +38,7 @@ class Upstream:
         self.host: str = parts.hostname or ""
         base_path = parts.path.removesuffix("/chat/completions")
         self.models_url: str = urlunsplit(parts._replace(path=f"{base_path}/models"))
+        self.refused: set[str] = set()
         self._calls = 0
         self._served = 0
         self._rests_until = 0.0

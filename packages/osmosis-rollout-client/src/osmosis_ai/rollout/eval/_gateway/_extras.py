@@ -4,10 +4,11 @@ Usage is asked for as OpenAI has it (`stream_options.include_usage`), log probab
 (`logprobs`); token ids have another spelling in every engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from osmosis_ai.rollout.eval._json import compact_json
 from osmosis_ai.rollout.policy.answers import as_array, as_object
 
 _VLLM: Final = {"return_token_ids": True}
@@ -27,6 +28,7 @@ _ANSWERS: Final = {
     "return_prompt_token_ids": frozenset({"prompt_token_ids"}),
 }
 """The keys of chunks and choices that answer a parameter."""
+_WORDS: Final = {"stream_options": "usage", "logprobs": "log probabilities"}
 
 
 def token_parameters(models: object) -> dict[str, Any]:
@@ -43,6 +45,29 @@ def token_parameters(models: object) -> dict[str, Any]:
         if owner in _OWNERS:
             return _OWNERS[owner]
     return _VLLM | _SGLANG
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an upstream is asked.
+
+    Attributes:
+        own: The rollout's request, with the real model.
+        added: The parameters that the gateway sends besides, or in place of the rollout's.
+    """
+
+    own: Mapping[str, Any]
+    added: Mapping[str, Any]
+
+    def body(self, refused: Set[str]) -> bytes:
+        """Return the request's body, with those of the added parameters that are not refused."""
+        added = {name: value for name, value in self.added.items() if name not in refused}
+        return compact_json({**self.own, **added})
+
+
+def wanted_by(names: Iterable[str]) -> str:
+    """Return what the gateway adds parameters for, in words."""
+    return ", ".join(sorted({_WORDS.get(name, "token ids") for name in names}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +106,7 @@ class Extras:
 
 def with_extras(
     body: Mapping[str, Any], model: str, tokens: Mapping[str, Any] | None
-) -> tuple[dict[str, Any], Extras]:
+) -> tuple[Asked, Extras]:
     """Return what to send upstream for a rollout's request, and what to take out of the answer.
 
     Args:
@@ -89,19 +114,19 @@ def with_extras(
         model: The real model.
         tokens: The parameters that make the engine send token ids, or None to want none.
     """
-    sent = {**body, "model": model}
+    added: dict[str, Any] = {}
     keys: set[str] = set()
     options = as_object(body.get("stream_options"))
     if body.get("stream") is True and not options.get("include_usage"):
-        sent["stream_options"] = {**options, "include_usage": True}
+        added["stream_options"] = {**options, "include_usage": True}
         keys.add("usage")
     if tokens is not None:
-        keys |= _ask_for_tokens(body, sent, tokens)
-    return sent, Extras(frozenset(keys))
+        keys |= _ask_for_tokens(body, added, tokens)
+    return Asked({**body, "model": model}, added), Extras(frozenset(keys))
 
 
 def _ask_for_tokens(
-    body: Mapping[str, Any], sent: dict[str, Any], tokens: Mapping[str, Any]
+    body: Mapping[str, Any], added: dict[str, Any], tokens: Mapping[str, Any]
 ) -> set[str]:
     keys: set[str] = set()
     asked: set[str] = set()
@@ -110,6 +135,6 @@ def _ask_for_tokens(
         if body.get(name):
             asked |= answers
         else:
-            sent[name] = value
+            added[name] = value
             keys |= answers
     return keys - asked

@@ -16,7 +16,6 @@ from osmosis_ai.rollout.eval._gateway._extras import Extras, with_extras
 from osmosis_ai.rollout.eval._gateway._reading import AnswerReader
 from osmosis_ai.rollout.eval._gateway._relay import Relay, relay_for
 from osmosis_ai.rollout.eval._gateway._upstreams import Upstreams
-from osmosis_ai.rollout.eval._json import compact_json
 from osmosis_ai.rollout.eval._recording import Answer as RecordedAnswer
 from osmosis_ai.rollout.policy.answers import bounded, refusal_message
 
@@ -80,9 +79,9 @@ class Passage:
             tokens: The parameters that make the upstreams send token ids, or None.
         """
         call = calls.begin()
-        sent, extras = with_extras(self._body, model, tokens)
+        asked, extras = with_extras(self._body, model, tokens)
         try:
-            with closing(await upstreams.open(compact_json(sent))) as answer:
+            with closing(await upstreams.open(asked)) as answer:
                 return await self._pass_back(answer, extras)
         except UpstreamError as error:
             self._problem = str(error)

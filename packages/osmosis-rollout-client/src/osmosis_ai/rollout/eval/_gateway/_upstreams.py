@@ -1,6 +1,7 @@
 """The upstreams of a gateway: which one gets a call, and how often it is tried."""
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from osmosis_ai.rollout.eval._gateway._answer import FAILURES, Answer, Upstream, UpstreamError
-from osmosis_ai.rollout.eval._gateway._extras import token_parameters
+from osmosis_ai.rollout.eval._gateway._extras import Asked, token_parameters, wanted_by
 from osmosis_ai.rollout.policy.answers import Endpoint
 from osmosis_ai.rollout.policy.transport import (
     environment_proxy,
@@ -18,6 +19,8 @@ from osmosis_ai.rollout.policy.transport import (
     retry_after_sec,
     tls_context,
 )
+
+_log = logging.getLogger(__name__)
 
 # Deadlines are the rollouts' own. These are for upstreams that died without a word.
 _CONNECT_SEC: Final = 30.0
@@ -38,6 +41,7 @@ LONGEST_REST_SEC: Final = 60.0
 LONGEST_WAIT_SEC: Final = 180.0
 """How long all such waiting of one call may take."""
 _UNWELL: Final = frozenset({502, 503, 504})
+_NOT_TAKEN: Final = frozenset({400, 422})
 
 
 class Upstreams:
@@ -83,25 +87,26 @@ class Upstreams:
             pass  # not every engine has this route
         return token_parameters(models)
 
-    async def open(self, body: bytes) -> Answer:
+    async def open(self, asked: Asked) -> Answer:
         """Send a call and return the answer, once its body has begun, or a refusal.
 
         Failed connections are tried again, and 502, 503 and 504 on another upstream. Where all
-        upstreams answer 429 and say when they will take calls again, that is waited for.
+        upstreams answer 429 and say when they will take calls again, that is waited for. What is
+        refused with parameters of the gateway's own is tried without them.
 
         Raises:
             UpstreamError: there is no answer.
         """
         await self._slots.acquire()
         try:
-            answer = await self._answer(body)
+            answer = await self._answer(asked)
         except BaseException:
             self._slots.release()
             raise
         answer.closing.callback(self._slots.release)
         return answer
 
-    async def _answer(self, body: bytes) -> Answer:
+    async def _answer(self, asked: Asked) -> Answer:
         tries = _Tries(self._all)
         while True:
             upstream = tries.next_upstream()
@@ -109,7 +114,7 @@ class Upstreams:
                 await asyncio.sleep(upstream.rest_sec)
                 continue
             try:
-                answer = await self._send(upstream, body, tries.count)
+                answer = await self._ask(upstream, asked, tries.count)
             except FAILURES as error:
                 if not await tries.again_after_failure(upstream, error):
                     msg = f"the upstream gave no answer: {upstream.describe(error)}"
@@ -118,6 +123,24 @@ class Upstreams:
             if not tries.again_after(answer):
                 return answer
             answer.close()
+
+    async def _ask(self, upstream: Upstream, asked: Asked, retries: int) -> Answer:
+        added = asked.added.keys() - upstream.refused
+        answer = await self._send(upstream, asked.body(upstream.refused), retries)
+        if not added or answer.status not in _NOT_TAKEN:
+            return answer
+        answer.close()
+        answer = await self._send(upstream, asked.body(asked.added.keys()), retries)
+        # Calls that came meanwhile may have found the same.
+        if answer.status < 300 and (news := added - upstream.refused):
+            upstream.refused |= news
+            _log.warning(
+                "%s refuses calls that ask for what the run wants to know (%s): "
+                "it is not asked for that any more, and does not tell it.",
+                upstream.endpoint.shown,
+                wanted_by(news),
+            )
+        return answer
 
     async def _send(self, upstream: Upstream, body: bytes, retries: int) -> Answer:
         assert self._session is not None
