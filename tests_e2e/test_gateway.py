@@ -157,7 +157,9 @@ def test_a_recorded_run_repeats_exactly_offline(
 ) -> None:
     """Answers, refusals and cut streams alike."""
     broken = stream_reply(chunk(content="4"), Cut())
-    script = ["4", "5", broken, error_reply(400, "too long"), "\u2028\u00e4", "4"]
+    # Twice: the gateway asks again without the parameters that are its own.
+    refused = [error_reply(400, "too long")] * 2
+    script = ["4", "5", broken, *refused, "\u2028\u00e4", "4"]
     data = dataset({}, {}, {})
     with ScriptedPolicy(*script) as policy:
         upstream = ("--base-url", policy.url, "--model", "real", "--record", "--token-ids")
