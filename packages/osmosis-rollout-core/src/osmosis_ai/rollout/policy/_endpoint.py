@@ -4,11 +4,8 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import Any, Final, Self, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit, urlunsplit
-
-if TYPE_CHECKING:
-    import httpx
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
@@ -70,7 +67,7 @@ class Endpoint:
         bare = parts._replace(
             netloc=parts.netloc.rpartition("@")[2],
             path=f"{parts.path.rstrip('/')}/chat/completions",
-            query="&".join(filter(None, (parts.query, str(added)))),
+            query="&".join(filter(None, (parts.query, added))),
             fragment="",
         )
         authorization = basic_authorization(parts)
@@ -80,7 +77,7 @@ class Endpoint:
                 msg = "the policy's api_key cannot be sent: a header takes visible ASCII only"
                 raise ValueError(msg)
             authorization, secret = f"Bearer {key}", key
-        values = [*headers.values(), *_values(parts.query), *_values(str(added))]
+        values = [*headers.values(), *_values(parts.query), *_values(added)]
         return cls(
             url=urlunsplit(bare),
             shown=urlunsplit(bare._replace(query="")),
@@ -119,14 +116,17 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise ValueError(msg)
 
 
-def _query(given: str, extra: Mapping[str, object]) -> "httpx.QueryParams":
+def _query(given: str, extra: Mapping[str, object]) -> str:
+    if not extra:
+        return ""
+    # Here, so that calls without it import and build nothing for it.
     import httpx
 
     taken = {name for name, _ in parse_qsl(given, keep_blank_values=True)}
     if repeated := sorted(taken & extra.keys()):
         msg = f"extra_query cannot set {', '.join(repeated)}, which the policy's URL has already"
         raise ValueError(msg)
-    return httpx.QueryParams(cast("dict[str, Any]", dict(extra)))
+    return str(httpx.QueryParams(cast("dict[str, Any]", dict(extra))))
 
 
 def _values(query: str) -> Iterator[str]:

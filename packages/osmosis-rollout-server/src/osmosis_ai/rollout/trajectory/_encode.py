@@ -33,10 +33,7 @@ def encode(value: Any) -> Iterator[bytes]:
         UnprovenError: something in it was taken for `Numbers` and is none.
     """
     small = encode_small(value)
-    if small is None:
-        yield from _batches(_pieces(value))
-    else:
-        yield small
+    yield from encode_large(value) if small is None else (small,)
 
 
 def encode_small(value: Any) -> bytes | None:
@@ -47,6 +44,15 @@ def encode_small(value: Any) -> bytes | None:
     """
     # Held on to for the second time, the pieces would cost more than making them again.
     return None if _is_large(_pieces(value)) else _indented(value)
+
+
+def encode_large(value: Any) -> Iterator[bytes]:
+    """Encode cleaned JSON, compact, in pieces.
+
+    Raises:
+        UnprovenError: something in it was taken for `Numbers` and is none.
+    """
+    return _batches(_pieces(value))
 
 
 def write_compressed(pieces: Iterable[bytes], file: BinaryIO) -> None:

@@ -10,7 +10,12 @@ from osmosis_ai.rollout.artifacts import RolloutFolder, Writer, artifact_root_fr
 from osmosis_ai.rollout.threads import off_loop
 from osmosis_ai.rollout.trajectory._check import RefusedDocumentError, check_document
 from osmosis_ai.rollout.trajectory._convert import RolloutFacts, build_document
-from osmosis_ai.rollout.trajectory._encode import encode, encode_small, write_compressed
+from osmosis_ai.rollout.trajectory._encode import (
+    encode,
+    encode_large,
+    encode_small,
+    write_compressed,
+)
 from osmosis_ai.rollout.trajectory._json import JsonObject, clean
 from osmosis_ai.rollout.trajectory._report import TrajectoryReport
 from osmosis_ai.rollout.types import ExecutionResult, RolloutSample, check_path_segment
@@ -165,7 +170,9 @@ def _file_of(document: JsonObject) -> tuple[str, bytes | Writer]:
     if _compression_from_env():
         return COMPRESSED_FILE, lambda file: write_compressed(encode(document), file)
     small = encode_small(document)
-    return TRAJECTORY_FILE, small or (lambda file: file.writelines(encode(document)))
+    if small is not None:
+        return TRAJECTORY_FILE, small
+    return TRAJECTORY_FILE, lambda file: file.writelines(encode_large(document))
 
 
 def _compression_from_env() -> bool:
