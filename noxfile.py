@@ -130,6 +130,7 @@ def pyright_config(folder: Path) -> Path:
     helpers = [
         Path("tools/bench"),
         Path("tools/demo"),
+        Path("tests_e2e"),
         *(path.parent.relative_to(ROOT) for path in ROOT.glob("packages/*/tests/**/conftest.py")),
     ]
     settings = {

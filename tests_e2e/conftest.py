@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+# What several tests know of the demo's data, `gsm8k.py`, is beside this.
+sys.path.insert(0, str(Path(__file__).parent))
+
 
 @dataclass(frozen=True)
 class Run:

@@ -9,19 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gsm8k import CORRECT, DATASET, DEMO, SOLUTIONS
 
 from osmosis_ai.rollout.trajectory import Trajectory
-
-DEMO = Path(__file__).parents[1] / "tools" / "demo"
-DATASET = DEMO / "data" / "gsm8k_test_200.jsonl"
-SOLUTIONS = DEMO / "data" / "gsm8k_test_200_solutions.jsonl"
-# Known from the published verdicts on these solutions.
-CORRECT = {
-    "6b_finetuning": 45,
-    "175b_finetuning": 65,
-    "6b_verification": 75,
-    "175b_verification": 110,
-}
 
 pytestmark = pytest.mark.timeout(300)
 
