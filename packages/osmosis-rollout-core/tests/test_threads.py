@@ -134,12 +134,47 @@ def test_a_patient_executor_is_an_executor() -> None:
 
 
 async def test_results_that_come_together_leave_turns_to_others() -> None:
-    came = threading.Semaphore(0)
-    futures = [off_loop(came.release) for _ in range(100)]
-    for _ in futures:
-        came.acquire()  # the loop stands still, so that the results pile up
+    """However quick the jobs are, one step of the loop is told of a few only."""
+    futures = [off_loop(lambda: 4) for _ in range(100)]
     turns = 0
     while not all(future.done() for future in futures):
         await asyncio.sleep(0)
         turns += 1
     assert turns >= 10
+
+
+async def test_a_job_that_hangs_holds_up_nobody_else() -> None:
+    """Neither the jobs behind it, which came in the same moment, nor the loop."""
+    release = threading.Event()
+    hanging = off_loop(release.wait, 60)
+    try:
+        others = [off_loop(lambda number: number, number) for number in range(20)]
+        assert await asyncio.wait_for(asyncio.gather(*others), 30) == list(range(20))
+        assert not hanging.done()
+    finally:
+        release.set()
+    assert await hanging
+
+
+async def test_a_job_that_comes_late_wakes_up_the_loop() -> None:
+    """What the loop did not wait for comes in as soon as it is there."""
+    assert [await off_loop(late, number) for number in range(5)] == list(range(5))
+
+
+def late(number: int) -> int:
+    """Return the number, later than a loop waits for it."""
+    time.sleep(0.02)
+    return number
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    """As in programs that call asyncio.run again and again."""
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def use() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert await off_loop(lambda: 4) == 4
+
+    asyncio.run(use())
+    gc.collect()
+    assert loops[0]() is None

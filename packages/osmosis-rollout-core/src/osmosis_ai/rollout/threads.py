@@ -9,9 +9,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, override
 from weakref import WeakKeyDictionary
@@ -19,9 +20,15 @@ from weakref import WeakKeyDictionary
 # Threads for files of our own, shared by all event loops of the process. Few are enough, and the
 # fewer there are, the less they contend with the loops for the interpreter.
 _FILE_THREADS = 4
-# How many results one step of a loop takes. Each sets something in motion, such as an answer, and
-# all of very many at once would keep the loop from everything else.
-_RESULTS_AT_ONCE = 8
+# How many jobs one step of a loop gives to the threads, and how many results it takes. Each sets
+# something in motion, and all of very many at once would keep the loop from everything else.
+_AT_ONCE = 8
+# How long a loop stands aside for its jobs. Beside a busy loop, a thread has to win the interpreter
+# back after each of its calls into the system, which costs several times as much as the calls do.
+_PATIENCE_SEC = 0.002
+# After it stood aside in vain, a loop does not do so again for this many times as long: files that
+# are slow cost it a twentieth of its time at most.
+_PAUSE = 20
 
 
 def off_loop[**P, T](
@@ -35,49 +42,97 @@ def off_loop[**P, T](
         A future of the running loop with the function's result.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    outbox = _outbox(loop)
-
-    def job() -> None:
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:  # what it raises, SystemExit too, is for the caller
-            outbox.put(future, None, error)
-        else:
-            outbox.put(future, result, None)
-
-    _file_threads.submit(job)
-    return future
+    return _jobs_of(loop).take(loop, partial(function, *args, **kwargs))
 
 
-class _Outbox:
-    """Brings results back to one event loop; what comes close together wakes it up once."""
+class _LoopJobs:
+    """Gives the jobs of one event loop to the threads, and brings their results back."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
+        # It must not refer to the loop, or it would keep it alive after its end.
+        self._jobs: deque[Callable[[], None]] = deque()
         self._results: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._lock = threading.Lock()
         self._announced = False
+        self._stand_aside_from = 0.0
 
-    def put(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    def take[T](
+        self, loop: asyncio.AbstractEventLoop, function: Callable[[], T]
+    ) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            try:
+                result = function()
+            except BaseException as error:  # what it raises, SystemExit too, is for the caller
+                self._bring_back(future, None, error)
+            else:
+                self._bring_back(future, result, None)
+
+        # Not at once: what comes in the same step of the loop goes out together.
+        if not self._jobs:
+            loop.call_soon(self._give_out, loop)
+        self._jobs.append(job)
+        return future
+
+    def _give_out(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = deque(self._jobs.popleft() for _ in range(min(_AT_ONCE, len(self._jobs))))
+        if self._jobs:
+            loop.call_soon(self._give_out, loop)
+        if loop.time() >= self._stand_aside_from:
+            self._stand_aside(loop, batch)
+        for job in _emptied(batch):
+            _file_threads.submit(job)
+
+    def _stand_aside(
+        self, loop: asyncio.AbstractEventLoop, batch: deque[Callable[[], None]]
+    ) -> None:
+        """Let one thread do the jobs, as many as it gets done in a moment; nothing else runs."""
+        finished = threading.Lock()
+        finished.acquire()
+
+        def serve() -> None:
+            for job in _emptied(batch):
+                job()
+            finished.release()
+
+        with self._lock:
+            self._announced = True  # nothing need wake up the loop: it looks by itself
+        _file_threads.submit(serve)
+        if not finished.acquire(timeout=_PATIENCE_SEC):
+            self._stand_aside_from = loop.time() + _PAUSE * _PATIENCE_SEC
+        self._hand_out(loop)
+
+    def _bring_back(
+        self, future: asyncio.Future[Any], result: Any, error: BaseException | None
+    ) -> None:
         self._results.append((future, result, error))
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._announce(self._loop.call_soon_threadsafe)
+        if self._is_news():
+            loop = future.get_loop()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._hand_out, loop)
 
-    def _announce(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    def _is_news(self) -> bool:
         with self._lock:
             announced, self._announced = self._announced, True
-        if not announced:
-            call_soon(self._hand_out)
+        return not announced
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             self._announced = False
-        for _ in range(_RESULTS_AT_ONCE):
+        for _ in range(_AT_ONCE):
             if not self._results:
                 return
             _settle(*self._results.popleft())
-        self._announce(self._loop.call_soon)
+        if self._is_news():
+            loop.call_soon(self._hand_out, loop)
+
+
+def _emptied[T](items: deque[T]) -> Iterator[T]:
+    """Take the items out one by one; several threads may share them."""
+    with suppress(IndexError):
+        while True:
+            yield items.popleft()
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -190,22 +245,22 @@ class PatientExecutor(ThreadPoolExecutor):
             thread.join(max(0.0, give_up_at - time.monotonic()))
 
 
-_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
-_outboxes_lock = threading.Lock()
+_jobs_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopJobs] = WeakKeyDictionary()
+_jobs_by_loop_lock = threading.Lock()
 _file_threads = _Threads(_FILE_THREADS, "osmosis-files")
 
 
-def _outbox(loop: asyncio.AbstractEventLoop) -> _Outbox:
-    with _outboxes_lock:
-        if loop not in _outboxes:
-            _outboxes[loop] = _Outbox()
-        return _outboxes[loop]
+def _jobs_of(loop: asyncio.AbstractEventLoop) -> _LoopJobs:
+    with _jobs_by_loop_lock:
+        if loop not in _jobs_by_loop:
+            _jobs_by_loop[loop] = _LoopJobs()
+        return _jobs_by_loop[loop]
 
 
 def _start_afresh() -> None:
     # A forked process has none of its parent's threads.
-    global _file_threads, _outboxes_lock
-    _file_threads, _outboxes_lock = _Threads(_FILE_THREADS, "osmosis-files"), threading.Lock()
+    global _file_threads, _jobs_by_loop_lock
+    _file_threads, _jobs_by_loop_lock = _Threads(_FILE_THREADS, "osmosis-files"), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
