@@ -27,7 +27,8 @@ from osmosis_ai.rollout.artifacts import (
 
 def replace_file(root: Path, rollout_id: str, name: str, data: bytes | Writer) -> Path:
     with RolloutFolder(root, rollout_id) as folder:
-        return folder.replace(name, data)
+        folder.replace(name, data)
+    return root / rollout_id / name
 
 
 def remove_file(root: Path, rollout_id: str, name: str) -> None:

@@ -79,7 +79,7 @@ def open_child(root: Path, name: str) -> int:
         OSError: there is no such directory, or a link or something else is in its place.
     """
     # The last component is the only one that is not trusted: one call will do.
-    return os.open(root / name, _DIRECTORY | os.O_NOFOLLOW)
+    return os.open(os.path.join(root, name), _DIRECTORY | os.O_NOFOLLOW)
 
 
 def reclaim_child(root: Path, name: str) -> int:
@@ -107,7 +107,7 @@ def make_child(root: Path, name: str, inner: str) -> bool:
         OSError: a directory cannot be made.
     """
     try:
-        os.mkdir(root / name)
+        os.mkdir(os.path.join(root, name))
     except FileExistsError:
         return False
     except FileNotFoundError:

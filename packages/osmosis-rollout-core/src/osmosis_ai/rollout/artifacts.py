@@ -182,15 +182,12 @@ class RolloutFolder:
             os.close(self._fd)
             self._fd = None
 
-    def replace(self, name: str, data: bytes | Writer) -> Path:
+    def replace(self, name: str, data: bytes | Writer) -> None:
         """Write a file, atomically.
 
         Args:
             name: The file's name, or a path below the folder with `/` between its parts.
             data: The whole content, or what writes it into an open file, possibly twice.
-
-        Returns:
-            The file's path.
 
         Raises:
             OSError: the file cannot be written.
@@ -202,7 +199,6 @@ class RolloutFolder:
             except IsADirectoryError:
                 _displace(fd, last)
                 replace_at(fd, last, data)
-        return self._root / self._id / name
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link in its place; a directory is renamed. None of them need exist.
@@ -233,9 +229,12 @@ class RolloutFolder:
         fd = self._found()
         if fd is None:
             return
+        # One look at the folder, which holds little, costs less than one for each name.
+        there = set(os.listdir(fd))
         for name in map(check_path_segment, names):
+            if name not in there:
+                continue
             with suppress(FileNotFoundError):
-                os.lstat(name, dir_fd=fd)
                 displaced = _displace(fd, name)
                 _log.warning(
                     "Rollout %s: %s was not written by the server; it is %s now.",

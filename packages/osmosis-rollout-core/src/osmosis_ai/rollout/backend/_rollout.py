@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from osmosis_ai.rollout.backend._slots import Slots
 from osmosis_ai.rollout.backend._supervision import Cut, Ending, Raised, Returned, Supervisor
@@ -50,7 +50,7 @@ class LoopState:
 
 
 class Rollout:
-    """One unfinished rollout."""
+    """One unfinished rollout; as a context manager, the time in which its id is taken."""
 
     def __init__(self, request: ExecutionRequest, home: LoopState) -> None:
         self._loop = asyncio.get_running_loop()
@@ -64,6 +64,24 @@ class Rollout:
         self.has_slot = False
         self.queued_seconds = 0.0
         self.artifacts_dir: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.home.rollouts[self.request.id] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.has_slot:
+            self.home.slots.release()
+        del self.home.rollouts[self.request.id]
+        self.left.set_result(None)
+
+    async def wait_in_line(self) -> None:
+        """Wait for a slot, which is given back at the exit; afterwards `has_slot` tells."""
+        self.change_to(RolloutStatus.QUEUED)
+        self.has_slot = await self.home.slots.acquire(
+            stop=self.stop, seconds=self.request.agent_timeout_sec
+        )
+        self.queued_seconds = self.age()
 
     @cached_property
     def metadata(self) -> dict[str, Any] | None:

@@ -3,8 +3,7 @@
 import asyncio
 import copy
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -121,7 +120,8 @@ class LocalBackend(ExecutionBackend):
             ValueError: a rollout of this id is unfinished, or its code still runs.
             asyncio.CancelledError: the calling task was cancelled.
         """
-        async with self._admitted(request) as rollout:
+        with self._rollout(request) as rollout:
+            await rollout.wait_in_line()
             workflow = await self._work(rollout)
             if workflow.status is not RolloutStatus.SUCCESS:
                 return ExecutionOutcome(workflow=workflow)
@@ -140,7 +140,8 @@ class LocalBackend(ExecutionBackend):
             ValueError: a rollout of this id is unfinished, or its code still runs.
             asyncio.CancelledError: the calling task was cancelled.
         """
-        async with self._admitted(request) as rollout:
+        with self._rollout(request) as rollout:
+            await rollout.wait_in_line()
             return await self._work(rollout)
 
     async def run_grader(
@@ -162,7 +163,7 @@ class LocalBackend(ExecutionBackend):
         if result.status is not RolloutStatus.SUCCESS:
             msg = f"the workflow ended in {result.status}: there is nothing to grade"
             return failure(ValueError(msg), phase=RolloutErrorOrigin.GRADER, sample=sample)
-        with self._registered(request) as rollout:
+        with self._rollout(request) as rollout:
             rollout.change_to(RolloutStatus.GRADING, result)
             rollout.artifacts_dir = await self._artifact_dirs.provide(request.id, fresh=False)
             return await self._grade(rollout, sample, self._grader)
@@ -246,34 +247,11 @@ class LocalBackend(ExecutionBackend):
             grader_slots=Slots(_max_concurrent(self._grader_config)),
         )
 
-    @contextmanager
-    def _registered(self, request: ExecutionRequest) -> Generator[Rollout]:
-        here = self._here()
+    def _rollout(self, request: ExecutionRequest) -> Rollout:
         if self.is_in_use(request.id):
             msg = f"the rollout id {request.id} is in use: its execution has not ended"
             raise ValueError(msg)
-        rollout = Rollout(request, here)
-        here.rollouts[request.id] = rollout
-        try:
-            yield rollout
-        finally:
-            del here.rollouts[request.id]
-            rollout.left.set_result(None)
-
-    @asynccontextmanager
-    async def _admitted(self, request: ExecutionRequest) -> AsyncGenerator[Rollout]:
-        with self._registered(request) as rollout:
-            slots = rollout.home.slots
-            rollout.change_to(RolloutStatus.QUEUED)
-            rollout.has_slot = await slots.acquire(
-                stop=rollout.stop, seconds=request.agent_timeout_sec
-            )
-            rollout.queued_seconds = rollout.age()
-            try:
-                yield rollout
-            finally:
-                if rollout.has_slot:
-                    slots.release()
+        return Rollout(request, self._here())
 
     async def _work(self, rollout: Rollout) -> ExecutionResult:
         limit = rollout.request.agent_timeout_sec

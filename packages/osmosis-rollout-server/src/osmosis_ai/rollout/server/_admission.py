@@ -3,11 +3,8 @@
 import hashlib
 import logging
 import uuid
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-
-import orjson
 
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._archive import Archive
@@ -106,23 +103,18 @@ class Admission:
         if self._registry.get(rollout_id) is not None:
             return True
         # Another app may share the backend, and code of a forgotten rollout may still run in it.
-        with _answers_expected():
-            return self._backend.is_in_use(rollout_id)
+        return _answer(self._backend.is_in_use, rollout_id)
 
     def _check_room(self, request: RolloutInitRequest) -> None:
         if not self.is_open:
             msg = "the server is shutting down: go to another one"
             raise refuse(503, ("server",), msg, "shutting_down")
         is_congested = wants_callbacks(request) and self._outbox.is_full
-        if is_congested or not self._has_capacity():
+        if is_congested or not _answer(self._backend.has_capacity):
             msg = "the server has no capacity: try again later"
             wait_sec = FALLBACK_SEC if is_congested else self._registry.pace.retry_after()
             headers = {"Retry-After": str(wait_sec)}
             raise refuse(429, ("server",), msg, "no_capacity", headers=headers)
-
-    def _has_capacity(self) -> bool:
-        with _answers_expected():
-            return self._backend.has_capacity()
 
     def _make_rollout(self, rollout_id: str, key: str | None, digest: bytes) -> Rollout:
         settings = self._settings
@@ -134,7 +126,7 @@ class Admission:
             result_wait_timeout_sec=settings.result_wait_timeout_sec,
             polling_lease_timeout_sec=settings.polling_lease_timeout_sec,
         )
-        acceptance = Acceptance(orjson.dumps(answer.model_dump()), key, digest)
+        acceptance = Acceptance(answer.model_dump_json().encode(), key, digest)
         return Rollout(rollout_id, lease, acceptance, watchers=[lease.follow])
 
     def _expire(self, rollout_id: str) -> None:
@@ -143,10 +135,9 @@ class Admission:
             self._executor.stop([rollout], _lease_expired(self._settings))
 
 
-@contextmanager
-def _answers_expected() -> Generator[None]:
+def _answer[*P](question: Callable[[*P], bool], *args: *P) -> bool:
     try:
-        yield
+        return question(*args)
     except Exception as error:
         # A boundary: a user's backend that cannot answer takes no rollouts, and nothing breaks.
         _log.error("The backend cannot tell if it takes a rollout: %s.", type(error).__name__)

@@ -9,7 +9,7 @@ from osmosis_ai.rollout.artifacts import artifact_root_from_env
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._auth import BearerGate, check_api_key
-from osmosis_ai.rollout.server._documentation import add_routes
+from osmosis_ai.rollout.server._documentation import documented
 from osmosis_ai.rollout.server._lifecycle import Lifespan, Services, make_lifespan
 from osmosis_ai.rollout.server._refusals import Refusal, answer_refusal
 from osmosis_ai.rollout.server._routes import Routes
@@ -59,10 +59,11 @@ def create_rollout_server(
         title="Osmosis rollout server",
         version=version("osmosis-rollout-server"),
         lifespan=make_lifespan(services, backend, lifespan),
+        # Not added afterwards: each request would be compared with FastAPI's own routes first.
+        routes=documented(Routes(services, backend, settings.max_body_bytes)),
     )
     # For tools that take an app by its reference and need what it runs.
     app.state.backend = backend
-    add_routes(app, Routes(services, backend, settings.max_body_bytes))
     app.add_exception_handler(Refusal, answer_refusal)
     if api_key is not None:
         app.add_middleware(BearerGate, api_key=check_api_key(api_key))

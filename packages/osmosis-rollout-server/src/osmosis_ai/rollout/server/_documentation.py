@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
+from starlette.routing import BaseRoute
 
 from osmosis_ai.rollout.server._admission import IDEMPOTENCY_HEADER
 from osmosis_ai.rollout.server._refusals import RefusalBody
@@ -91,8 +92,8 @@ class Health(BaseModel):
     lifecycle: Lifecycle
 
 
-def add_routes(app: FastAPI, routes: Routes) -> None:
-    """Add the endpoints to an app, with their documentation."""
+def documented(routes: Routes) -> list[BaseRoute]:
+    """Return an app's routes, with their documentation; what is called most comes first."""
     key = _header(IDEMPOTENCY_HEADER, required=False)
     lease = _header(POLLING_LEASE_HEADER, required=True)
     rollout_id = {"name": "rollout_id", "in": "path", "required": True, "schema": _SEGMENT}
@@ -104,13 +105,14 @@ def add_routes(app: FastAPI, routes: Routes) -> None:
     status = _Answer(RolloutStatusResponse, refusals=(422,))
     cancelled = _Answer(CancelRolloutsResponse, refusals=(400, 408, 413, 422))
     create, cancel = {"parameters": [key], **_body(_init_schema())}, _body(_cancel_schema())
-    _add(app, "POST", "/rollout", routes.create_rollout, accepted, create)
-    _add(app, "POST", "/rollout/cancel", routes.cancel_rollouts, cancelled, cancel)
-    polled = {"parameters": [rollout_id, lease]}
-    _add(app, "GET", f"{one}/result", routes.rollout_result, result, polled)
-    asked = {"parameters": [rollout_id]}
-    _add(app, "GET", f"{one}/status", routes.rollout_status, status, asked)
-    _add(app, "GET", "/health", routes.health, _Answer(Health), {"responses": {"503": _UNWELL}})
+    polled, asked = {"parameters": [rollout_id, lease]}, {"parameters": [rollout_id]}
+    return [
+        _route("GET", f"{one}/result", routes.rollout_result, result, polled),
+        _route("POST", "/rollout", routes.create_rollout, accepted, create),
+        _route("GET", f"{one}/status", routes.rollout_status, status, asked),
+        _route("POST", "/rollout/cancel", routes.cancel_rollouts, cancelled, cancel),
+        _route("GET", "/health", routes.health, _Answer(Health), {"responses": {"503": _UNWELL}}),
+    ]
 
 
 @dataclass(frozen=True)
@@ -120,19 +122,18 @@ class _Answer:
     refusals: tuple[int, ...] = ()
 
 
-def _add(
-    app: FastAPI,
+def _route(
     method: str,
     path: str,
     endpoint: Callable[[Request], Awaitable[Response]],
     answer: _Answer,
     extra: dict[str, Any],
-) -> None:
+) -> DirectRoute:
     refused: dict[int | str, dict[str, Any]] = {
         code: {"model": RefusalBody, "description": _REFUSALS[code]}
         for code in (401, *answer.refusals)
     }
-    app.router.add_api_route(
+    return DirectRoute(
         path,
         endpoint,
         methods=[method],
@@ -141,7 +142,6 @@ def _add(
         responses=refused,
         operation_id=endpoint.__name__,
         openapi_extra=extra,
-        route_class_override=DirectRoute,
     )
 
 

@@ -14,6 +14,7 @@ from osmosis_ai.rollout.backend.errors import error_message
 from osmosis_ai.rollout.backend.validation import why_not_graded
 from osmosis_ai.rollout.context import RolloutContext
 from osmosis_ai.rollout.server._archive import Archive, Record, archived_result
+from osmosis_ai.rollout.server._later import Later
 from osmosis_ai.rollout.server._registry import Rollout
 from osmosis_ai.rollout.server._watch import current_rollout
 from osmosis_ai.rollout.server._wire import FinalView, final_view
@@ -54,6 +55,8 @@ class Executor:
         self._archive = archive
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._patience = Later(ARCHIVE_PATIENCE_SEC)
+        self._publishing: set[asyncio.Task[None]] = set()
 
     def start(self, rollout: Rollout, request: RolloutInitRequest) -> None:
         """Execute a rollout in a task of its own; when this returns, the backend knows of it."""
@@ -123,7 +126,7 @@ class Executor:
             await saving
         else:
             rollout.settled = True
-            await _publish_saved(rollout, outcome, saving)
+            await self._publish_saved(rollout, outcome, saving)
 
     async def _execute(self, rollout: Rollout, request: RolloutInitRequest) -> ExecutionOutcome:
         key = request.llm_api_key or request.controller_api_key or None
@@ -142,6 +145,21 @@ class Executor:
             ending = _crash(rollout.id, error)
         return ExecutionOutcome(workflow=ending)
 
+    async def _publish_saved(
+        self, rollout: Rollout, outcome: ExecutionOutcome, saving: Coroutine[Any, Any, None]
+    ) -> None:
+        impatience = self._patience.call(self._publish_unsaved, rollout, outcome)
+        try:
+            await saving
+        finally:
+            impatience.cancel()
+            await _publish(rollout, outcome)
+
+    def _publish_unsaved(self, rollout: Rollout, outcome: ExecutionOutcome) -> None:
+        task = self._loop.create_task(_publish(rollout, outcome))
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
+
     def _reporter(self, rollout: Rollout) -> StatusReporter:
         def report(status: RolloutStatus, workflow: ExecutionResult | None) -> None:
             if threading.get_ident() == self._thread:
@@ -152,15 +170,9 @@ class Executor:
         return report
 
 
-async def _publish_saved(
-    rollout: Rollout, outcome: ExecutionOutcome, saving: Coroutine[Any, Any, None]
-) -> None:
-    saved = asyncio.create_task(saving)
-    try:
-        await asyncio.wait({saved}, timeout=ARCHIVE_PATIENCE_SEC)
-    finally:
+async def _publish(rollout: Rollout, outcome: ExecutionOutcome) -> None:
+    if rollout.final is None:
         rollout.publish(await _view(rollout.id, outcome))
-    await saved
 
 
 async def _save(record: Record, rollout: Rollout, outcome: ExecutionOutcome) -> None:

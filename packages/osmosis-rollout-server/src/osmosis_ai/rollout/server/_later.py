@@ -19,39 +19,59 @@ class Later:
         self._delay_sec = delay_sec
         self._loop = asyncio.get_running_loop()
         self._line: deque[Call] = deque()
+        self._is_timed = False
 
-    def call(self, function: Callable[[], object]) -> "Call":
+    def call[*P](self, function: Callable[[*P], object], *args: *P) -> "Call":
         """Call `function` after the delay, unless the returned call is cancelled."""
-        call = Call(function, self._loop.time() + self._delay_sec)
+        self._drop_cancelled()
+        call = Call(self._loop.time() + self._delay_sec, function, args)
         self._line.append(call)
-        if len(self._line) == 1:
-            self._loop.call_at(call.due, self._look_at_clock)
+        if not self._is_timed:
+            self._set_timer()
         return call
 
     def _look_at_clock(self) -> None:
         now = self._loop.time()
-        made = 0
-        while self._line and (self._line[0].function is None or self._line[0].due <= now):
-            if made == _AT_ONCE:
+        for _ in range(_AT_ONCE):
+            self._drop_cancelled()
+            if not self._line or self._line[0].due > now:
                 break
-            function = self._line.popleft().function
-            if function is not None:
-                # On its own, so that an error concerns nobody else.
-                self._loop.call_soon(function)
-                made += 1
-        if self._line:
+            # On its own, so that an error concerns nobody else.
+            self._loop.call_soon(self._line.popleft().make)
+        self._set_timer()
+
+    def _drop_cancelled(self) -> None:
+        while self._line and self._line[0].is_cancelled:
+            self._line.popleft()
+
+    def _set_timer(self) -> None:
+        self._is_timed = bool(self._line)
+        if self._is_timed:
             self._loop.call_at(self._line[0].due, self._look_at_clock)
 
 
 class Call:
     """A call that is due at a time of the event loop's clock."""
 
-    __slots__ = ("due", "function")
+    __slots__ = ("_args", "_function", "due")
 
-    def __init__(self, function: Callable[[], object], due: float) -> None:
-        self.function: Callable[[], object] | None = function
+    def __init__(
+        self, due: float, function: Callable[..., object], args: tuple[object, ...]
+    ) -> None:
         self.due = due
+        self._function: Callable[..., object] | None = function
+        self._args = args
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is not made any more."""
+        return self._function is None
 
     def cancel(self) -> None:
         """Do not call, and keep nothing alive for it."""
-        self.function = None
+        self._function, self._args = None, ()
+
+    def make(self) -> None:
+        """Call, unless it was cancelled."""
+        if self._function is not None:
+            self._function(*self._args)

@@ -5,7 +5,6 @@ import hmac
 import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import partial
 
 from osmosis_ai.rollout.server._later import Call, Later
 from osmosis_ai.rollout.server._settings import Settings
@@ -52,6 +51,7 @@ class Lease:
         self._loop = asyncio.get_running_loop()
         self._deadline = 0.0
         self._timer: Call | asyncio.TimerHandle | None = None
+        self._lingering: Call | None = None
         self._ended = False
         self._open_polls = 0
         self._waiters: set[asyncio.Future[None]] = set()
@@ -84,15 +84,17 @@ class Lease:
             is_news: Whether there is something to tell already, though perhaps not all of it.
         """
         waiter = self._loop.create_future()
-        timer = (self._timers.linger if is_news else self._timers.poll).call(
-            partial(_release, waiter)
-        )
+        timer = (self._timers.linger if is_news else self._timers.poll).call(_release, waiter)
         self._waiters.add(waiter)
         try:
             await waiter
         finally:
             timer.cancel()
             self._waiters.discard(waiter)
+            if self._lingering is not None and not self._waiters:
+                # Whoever polls next is told of it at once.
+                self._lingering.cancel()
+                self._lingering = None
 
     def wake(self) -> None:
         """Let every waiting poll answer."""
@@ -104,8 +106,12 @@ class Lease:
         if status.is_final:
             self._end()
             self.wake()
-        elif self._waiters and status is not self.told:
-            self._timers.linger.call(self.wake)
+        elif self._waiters and status is not self.told and self._lingering is None:
+            self._lingering = self._timers.linger.call(self._tell)
+
+    def _tell(self) -> None:
+        self._lingering = None
+        self.wake()
 
     def _end(self) -> None:
         self._ended = True

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from osmosis_ai.rollout.server._archive import Record
 from osmosis_ai.rollout.server._later import Later
@@ -166,7 +165,7 @@ class Registry:
     def _retain(self, rollout: Rollout) -> None:
         rollout.record = None
         rollout.watchers = []
-        self._retention.call(partial(self._forget, rollout))
+        self._retention.call(self._forget, rollout)
 
     def _forget(self, rollout: Rollout) -> None:
         if rollout.task is not None and not rollout.task.done():

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
@@ -105,8 +105,13 @@ def final_view(rollout_id: str, outcome: ExecutionOutcome) -> FinalView:
 def polled_body(view: FinalView) -> bytes:
     """Return the body of the result route's last answer."""
     sample, omitted = _sample(view.sample)
+    ending = view.ending
     fields = _present(
-        **asdict(view.ending),
+        status=ending.status,
+        err_message=ending.err_message,
+        err_category=ending.err_category,
+        origin=ending.origin,
+        retryable=ending.retryable,
         grading_skipped=view.grading_skipped,
         sample=sample,
         omitted=omitted,
@@ -188,7 +193,7 @@ def _sample_view(rollout_id: str, result: ExecutionResult, sample: RolloutSample
         "remove_sample": sample.remove_sample,
     }
     try:
-        safe = sample.json_safe_copy()
+        safe = sample.json_safe_copy() if sample.metrics or sample.extra_fields else sample
         telemetry = {"metrics": safe.metrics, "extra_fields": safe.extra_fields}
         whole = _encode(rollout_id, {"messages": list(sample.messages), **verdict, **telemetry})
     except BaseException as error:
