@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, override
 from weakref import WeakKeyDictionary
 
@@ -154,18 +154,17 @@ class _Threads:
         self._name = name
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._unfinished = 0
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
         with self._lock:
-            if self._idle:
-                self._idle -= 1
-            elif len(self._threads) < self._limit:
+            self._unfinished += 1
+            if len(self._threads) < min(self._unfinished, self._limit):
                 name = f"{self._name}-{len(self._threads)}"
                 self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
                 self._threads[-1].start()
+        self._jobs.put(job)
 
     def close(self) -> list[threading.Thread]:
         """Let each thread end after the jobs that were submitted; return them."""
@@ -175,16 +174,13 @@ class _Threads:
 
     def _serve(self) -> None:
         while True:
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                with self._lock:
-                    self._idle += 1
-                job = self._jobs.get()
+            job = self._jobs.get()
             if job is None:
                 return
             job()
             del job  # or an idle thread would keep what it did last alive
+            with self._lock:
+                self._unfinished -= 1
 
 
 class PatientExecutor(ThreadPoolExecutor):

@@ -11,8 +11,7 @@ from osmosis_ai.rollout.server._archive import Archive
 from osmosis_ai.rollout.server._auth import BearerGate, check_api_key
 from osmosis_ai.rollout.server._documentation import documented
 from osmosis_ai.rollout.server._lifecycle import Lifespan, Services, make_lifespan
-from osmosis_ai.rollout.server._refusals import Refusal, answer_refusal
-from osmosis_ai.rollout.server._routes import Routes
+from osmosis_ai.rollout.server._routes import Routes, Shortcut
 from osmosis_ai.rollout.server._service import Service
 from osmosis_ai.rollout.server._settings import DEFAULT_BODY_LIMIT, Settings
 
@@ -55,16 +54,16 @@ def create_rollout_server(
     root = backend.artifact_root
     archive = Archive(root or artifact_root_from_env(), makes_room=root is None)
     services = Services(lambda: Service(backend, archive, settings))
+    routes = documented(Routes(services, backend, settings.max_body_bytes))
     app = FastAPI(
         title="Osmosis rollout server",
         version=version("osmosis-rollout-server"),
         lifespan=make_lifespan(services, backend, lifespan),
-        # Not added afterwards: each request would be compared with FastAPI's own routes first.
-        routes=documented(Routes(services, backend, settings.max_body_bytes)),
+        routes=[*routes],
     )
     # For tools that take an app by its reference and need what it runs.
     app.state.backend = backend
-    app.add_exception_handler(Refusal, answer_refusal)
+    app.add_middleware(Shortcut, routes=routes)
     if api_key is not None:
         app.add_middleware(BearerGate, api_key=check_api_key(api_key))
     if configure_logging:

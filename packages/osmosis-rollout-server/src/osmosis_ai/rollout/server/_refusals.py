@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import orjson
-from fastapi import Request, Response
+from fastapi import Response
 from pydantic import BaseModel, ValidationError
 
 type Location = tuple[str | int, ...]
@@ -95,10 +95,3 @@ def _message(kind: str, text: str) -> str:
 def _known_parts(loc: Location, model: type[BaseModel]) -> list[str | int]:
     # Keys of free-form objects are submitted values too: only our own field names are repeated.
     return [part for part in loc if isinstance(part, int) or part in model.model_fields]
-
-
-async def answer_refusal(request: Request, error: Exception) -> Response:
-    """Answer with the refusal that was raised; an exception handler of the app."""
-    if not isinstance(error, Refusal):
-        raise error
-    return error.response()
