@@ -130,9 +130,12 @@ class _LoopJobs:
 
 def _emptied[T](items: deque[T]) -> Iterator[T]:
     """Take the items out one by one; several threads may share them."""
-    with suppress(IndexError):
-        while True:
-            yield items.popleft()
+    while items:
+        try:
+            item = items.popleft()
+        except IndexError:  # another thread has just taken the last one
+            return
+        yield item
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -39,6 +39,8 @@ def plain_number(value: object) -> int | float:
         TypeError: `value` is not a number (see `is_number`).
         ValueError: the number is too large for a float, or a signalling NaN.
     """
+    if type(value) is float:
+        return value  # as nearly all are; the way through the abstract classes is long
     if not is_number(value):
         msg = f"expected a number, got {type(value).__name__}"
         raise TypeError(msg)
