@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from osmosis_ai.rollout.backend import ExecutionBackend
 from osmosis_ai.rollout.policy import close_policy_clients
+from osmosis_ai.rollout.server._collector import patient_collector
 from osmosis_ai.rollout.server._service import Service
 from osmosis_ai.rollout.server._watch import watched_loop
 from osmosis_ai.rollout.threads import PatientExecutor
@@ -113,7 +114,7 @@ async def _serving(service: Service, backend: ExecutionBackend) -> AsyncGenerato
     loop = asyncio.get_running_loop()
     _backends.enter(backend)
     _loops.enter(loop)
-    with _told_of_signals(service.close), watched_loop():
+    with _told_of_signals(service.close), watched_loop(), patient_collector():
         try:
             yield
         finally:
