@@ -8,7 +8,7 @@ from osmosis_ai.rollout.server._later import Later
 async def test_calls_come_in_order_and_only_those_that_were_not_cancelled() -> None:
     later, called = Later(0.05), list[int]()
     over = asyncio.Event()
-    calls = [later.call(lambda number=number: called.append(number)) for number in range(10)]
+    calls = [later.call(called.append, number) for number in range(10)]
     for call in calls[:5:2] + calls[7:]:
         call.cancel()
     await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_a_call_may_fail_and_may_call_later_again() -> None:
 async def test_calls_that_are_due_together_leave_turns_to_others() -> None:
     later, called = Later(0), list[int]()
     for number in range(100):
-        later.call(lambda number=number: called.append(number))
+        later.call(called.append, number)
     turns = 0
     while len(called) < 100:
         await asyncio.sleep(0)

@@ -54,16 +54,16 @@ def create_rollout_server(
     root = backend.artifact_root
     archive = Archive(root or artifact_root_from_env(), makes_room=root is None)
     services = Services(lambda: Service(backend, archive, settings))
-    routes = documented(Routes(services, backend, settings.max_body_bytes))
     app = FastAPI(
         title="Osmosis rollout server",
         version=version("osmosis-rollout-server"),
         lifespan=make_lifespan(services, backend, lifespan),
-        routes=[*routes],
+        # Not added afterwards: each request would be compared with FastAPI's own routes first.
+        routes=documented(Routes(services, backend, settings.max_body_bytes)),
     )
     # For tools that take an app by its reference and need what it runs.
     app.state.backend = backend
-    app.add_middleware(Shortcut, routes=routes)
+    app.add_middleware(Shortcut)
     if api_key is not None:
         app.add_middleware(BearerGate, api_key=check_api_key(api_key))
     if configure_logging:

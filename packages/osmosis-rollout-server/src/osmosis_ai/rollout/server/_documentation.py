@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
+from starlette.routing import BaseRoute
 
 from osmosis_ai.rollout.server._admission import IDEMPOTENCY_HEADER
 from osmosis_ai.rollout.server._refusals import RefusalBody
@@ -91,7 +92,7 @@ class Health(BaseModel):
     lifecycle: Lifecycle
 
 
-def documented(routes: Routes) -> list[DirectRoute]:
+def documented(routes: Routes) -> list[BaseRoute]:
     """Return an app's routes, with their documentation; what is called most comes first."""
     key = _header(IDEMPOTENCY_HEADER, required=False)
     lease = _header(POLLING_LEASE_HEADER, required=True)

@@ -4,7 +4,7 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, override
 
 import orjson
@@ -70,27 +70,32 @@ def _answer_with(endpoint: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
 
 
 class Shortcut:
-    """ASGI middleware that takes requests straight to their routes.
+    """ASGI middleware that takes requests straight to the direct routes at the head of an app's.
 
     On the way through FastAPI's router there are layers for dependencies and exception handlers,
     which these routes have none of, and which cost more than the answers do.
     """
 
-    def __init__(self, app: ASGIApp, routes: Sequence[DirectRoute]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for one of the routes, and pass any other on."""
-        # FastAPI's own tracing is told of routes by its router.
-        if scope["type"] == "http" and "fastapi.telemetry" not in scope:
-            for route in self._routes:
-                match, found = route.matches(scope)
-                if match is Match.FULL:
-                    scope.update(found)
-                    await route.app(scope, receive, send)
-                    return
-        await self._app(scope, receive, send)
+        app = _direct_app(scope) if scope["type"] == "http" else None
+        await (app or self._app)(scope, receive, send)
+
+
+def _direct_app(scope: Scope) -> ASGIApp | None:
+    if "fastapi.telemetry" in scope:
+        return None  # FastAPI's own tracing is told of routes by its router
+    for route in scope["app"].routes:
+        if not isinstance(route, DirectRoute):
+            break
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            scope.update(found)
+            return route.app
+    return None
 
 
 class Routes:
