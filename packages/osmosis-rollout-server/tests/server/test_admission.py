@@ -264,6 +264,13 @@ async def test_a_body_may_come_slowly_but_not_stop(monkeypatch: pytest.MonkeyPat
     assert "body_stalled" in answer
 
 
+async def test_b30_the_limit_is_64_mib_where_none_is_chosen() -> None:
+    largest = json.dumps(BODY).encode().ljust(64 * 1024 * 1024)
+    async with serving(create_rollout_server(backend=HeldBackend())) as client:
+        assert (await client.http.post("/rollout", content=largest)).status_code == 202
+        assert (await client.http.post("/rollout", content=largest + b" ")).status_code == 413
+
+
 async def test_b30_a_large_body_under_the_limit_is_accepted() -> None:
     backend = HeldBackend()
     backend.release.set()

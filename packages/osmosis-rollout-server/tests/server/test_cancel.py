@@ -1,6 +1,7 @@
 """Cancelling rollouts, in every state and by every selector."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -67,6 +68,45 @@ async def test_a_prefix_or_all_choose_among_the_unfinished() -> None:
         assert set(await cancel(client, all=True)) == {"b-1"}
         assert await cancel(client, all=True) == {}
         assert await cancel(client, ids=[]) == {}
+
+
+async def grade_forever(request: ExecutionRequest) -> ExecutionOutcome:
+    report_status(RolloutStatus.GRADING, succeeded(reward=1.0).workflow)
+    await asyncio.sleep(60)
+    return succeeded(reward=1.0)
+
+
+@pytest.mark.parametrize("selector", [{"ids": ["r-1"]}, {"prefix": "r"}, {"all": True}])
+async def test_a_rollout_that_is_being_graded(selector: dict[str, Any]) -> None:
+    async with serving(create_rollout_server(backend=ScriptedBackend(grade_forever))) as client:
+        await client.start("r-1")
+        await client.until("r-1", "grading")
+        assert await cancel(client, **selector) == {"r-1": "cancelled_running"}
+        result = await client.result("r-1")
+    assert result["status"] == "cancelled"
+    assert "sample" not in result
+
+
+@pytest.mark.parametrize("selector", [{"ids": ["r-1"]}, {"prefix": "r"}, {"all": True}])
+async def test_what_has_ended_stays_as_it_is(selector: dict[str, Any]) -> None:
+    """Also while its code unwinds, and once it has."""
+    unwind = asyncio.Event()
+
+    async def stubborn(request: ExecutionRequest) -> ExecutionOutcome:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await unwind.wait()
+        return succeeded(reward=1.0)
+
+    untouched = {"r-1": "not_found"} if "ids" in selector else {}
+    async with serving(create_rollout_server(backend=ScriptedBackend(stubborn))) as client:
+        await client.start("r-1")
+        assert set(await cancel(client, **selector)) == {"r-1"}
+        assert await cancel(client, **selector) == untouched
+        unwind.set()
+        assert (await client.result("r-1"))["status"] == "cancelled"
+        assert await cancel(client, **selector) == untouched
+        assert (await client.status("r-1"))["status"] == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from osmosis_ai.rollout import (
@@ -23,7 +25,7 @@ from osmosis_ai.rollout.backend import report_status
 from osmosis_ai.rollout.server import create_rollout_server
 from osmosis_ai.rollout.types import POLLING_LEASE_HEADER
 
-from .harness import HeldBackend, ScriptedBackend, serving, succeeded
+from .harness import Client, HeldBackend, ScriptedBackend, serving, succeeded
 
 
 class Steps(ScriptedBackend):
@@ -159,6 +161,37 @@ async def test_an_open_poll_holds_the_lease() -> None:
         assert (await client.poll("r-1")).json()["status"] == "queued"
 
 
+@pytest.mark.parametrize("first", ["poll", "expiry"])
+async def test_a_poll_in_the_moment_of_the_expiry(first: str) -> None:
+    """Whichever comes first counts, and the poll tells which: nothing is lost in between."""
+    loop = asyncio.get_running_loop()
+    backend = HeldBackend()
+    app = create_rollout_server(backend=backend, polling_lease_timeout_sec=1.0)
+    transport = httpx.ASGITransport(app)  # on this loop, whose steps the test can order
+    async with httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+        client = Client(http)
+        await client.start("r-1")
+        polls: list[asyncio.Task[httpx.Response]] = []
+
+        def poll() -> None:
+            polls.append(loop.create_task(client.poll("r-1")))
+
+        if first == "poll":
+            poll()
+        else:
+            loop.call_at(loop.time() + 1.05, poll)  # later than the lease's, in the same step
+        time.sleep(1.2)  # noqa: ASYNC251 - both are due when the loop goes on
+        await asyncio.sleep(0.1)
+        backend.release.set()
+        answer = (await polls[0]).json()
+        status = await client.status("r-1")
+    if first == "poll":
+        assert (answer["status"], answer["sample"]["reward"]) == ("success", 1.0)
+    else:
+        assert (answer["status"], answer["err_category"]) == ("failure", "lease_expired")
+    assert status["status"] == answer["status"]
+
+
 async def test_a_lease_that_expires_while_grading_ends_in_failure_for_good() -> None:
     """B18: a late result of an expired rollout is dropped."""
 
@@ -194,6 +227,7 @@ async def test_a_result_is_forgotten_after_its_retention_and_the_id_is_free(
 
     app = create_rollout_server(backend=backend, result_retention_sec=0.3)
     async with serving(app) as client:
+        client.http.headers["Idempotency-Key"] = "k-1"  # which is free again, too
         await client.start("r-1", label="first")
         await client.result("r-1")
         await client.until("r-1", "unknown")
