@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from osmosis_ai.rollout import (
     RolloutStatus,
 )
 from osmosis_ai.rollout.backend import report_status
-from osmosis_ai.rollout.server import create_rollout_server
+from osmosis_ai.rollout.server import _execution, create_rollout_server
+from osmosis_ai.rollout.threads import off_loop
 
 from .harness import ScriptedBackend, serving, succeeded
 
@@ -124,7 +126,34 @@ async def test_a_root_that_cannot_be_written_costs_no_result(
         await client.start("r-1")
         result = await client.result("r-1")
     assert result["sample"]["reward"] == 1.0
-    assert any("r-1" in record.getMessage() for record in caplog.records)
+    assert "The trajectory of rollout r-1 was not saved" in caplog.text
+
+
+async def test_a_disk_that_hangs_holds_up_no_result(
+    artifact_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told without its files after a while; meanwhile it has ended, and stays as it is."""
+    monkeypatch.setattr(_execution, "ARCHIVE_PATIENCE_SEC", 1.0)
+    release, executed = threading.Event(), asyncio.Event()
+
+    async def execute(request: ExecutionRequest) -> ExecutionOutcome:
+        executed.set()
+        return succeeded(ANSWER, reward=1.0)
+
+    async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
+        hanging = [off_loop(release.wait, 50) for _ in range(20)]  # more than there are threads
+        try:
+            rollout_id = (await client.post()).json()["rollout_id"]
+            await executed.wait()
+            answer = await client.http.post("/rollout/cancel", json={"ids": [rollout_id]})
+            assert answer.json()["dispositions"] == {rollout_id: "not_found"}
+            result = await client.result(rollout_id)
+            assert not artifact_root.exists()  # noqa: ASYNC240
+        finally:
+            release.set()
+        await asyncio.gather(*hanging)
+    assert result["sample"]["reward"] == 1.0
+    assert document(artifact_root, rollout_id)["extra"]["osmosis"]["reward"] == 1.0
 
 
 def test_a_full_disk_costs_no_result_and_the_log_says_what_was_lost(artifact_root: Path) -> None:
