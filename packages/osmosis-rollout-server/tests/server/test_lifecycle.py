@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,8 +23,10 @@ from osmosis_ai.rollout import (
     ExecutionOutcome,
     ExecutionRequest,
     LocalBackend,
+    RolloutStatus,
 )
 from osmosis_ai.rollout.server import create_rollout_server
+from osmosis_ai.rollout.types import POLLING_LEASE_HEADER
 
 from .harness import BODY, Client, HeldBackend, ScriptedBackend, serving, succeeded
 
@@ -173,8 +177,26 @@ async def test_two_apps_share_a_backend_and_the_last_one_shuts_it_down() -> None
     assert backend.shutdowns == 1
 
 
+# Importing the oldest Starlette's beside the newest anyio is enough for it.
+@pytest.mark.filterwarnings("ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning")
+def test_a_test_client_may_be_entered_again() -> None:
+    """One app, on another event loop each time, in a thread that gets no signals."""
+    from fastapi.testclient import TestClient
+
+    app = create_rollout_server(backend=LocalBackend(workflow=Echo))
+    test_client = TestClient(app)
+    for _ in range(2):
+        with test_client as http:
+            accepted = http.post("/rollout", json=BODY).json()
+            url = f"/rollout/{accepted['rollout_id']}/result"
+            headers = {POLLING_LEASE_HEADER: accepted["polling_lease_token"]}
+            answer = accepted
+            while not RolloutStatus(answer["status"]).is_final:
+                answer = http.get(url, headers=headers).json()
+        assert answer["status"] == "success"
+
+
 def test_one_app_serves_one_event_loop_after_another() -> None:
-    """As with `TestClient`, entered twice."""
     app = create_rollout_server(backend=LocalBackend(workflow=Echo))
 
     async def once() -> None:
@@ -326,3 +348,34 @@ async def test_an_app_whose_lifespan_has_ended_admits_nothing_until_the_next_one
             assert refused.json()["detail"][0]["type"] == "shutting_down"
             health = (await http.get("/health")).json()
             assert health["lifecycle"] == {"accepting_rollouts": False, "active_rollouts": 0}
+
+
+LOGGING = """
+import logging, sys
+from osmosis_ai.rollout.server import create_rollout_server
+from osmosis_ai.rollout import AgentWorkflow, LocalBackend
+
+class Nothing(AgentWorkflow):
+    async def run(self, ctx):
+        return []
+
+root = logging.getLogger()
+if "own" in sys.argv:
+    root.addHandler(logging.NullHandler())
+before = [*root.handlers], root.level
+for _ in range(2):
+    backend = LocalBackend(workflow=Nothing)
+    create_rollout_server(backend=backend, configure_logging="off" not in sys.argv)
+print("as before" if ([*root.handlers], root.level) == before else
+      f"{len(root.handlers)} at {logging.getLevelName(root.level)}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("none", "1 at INFO"), ("own", "as before"), ("off", "as before")]
+)
+def test_logging_is_configured_only_where_nobody_has(given: str, told: str) -> None:
+    """In a process of its own: here the test runner has."""
+    command = [sys.executable, "-c", LOGGING, given]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
+    assert ended.stdout.strip() == told
