@@ -11,10 +11,10 @@ from .harness import HeldBackend, serving
 
 
 @pytest.fixture(autouse=True)
-def thresholds() -> Generator[tuple[int, int, int]]:
+def thresholds() -> Generator[None]:
     before = gc.get_threshold()
     gc.set_threshold(1000, 7, 5)
-    yield (1000, 7, 5)
+    yield
     gc.set_threshold(*before)
 
 
