@@ -78,7 +78,8 @@ def open_child(root: Path, name: str) -> int:
     Raises:
         OSError: there is no such directory, or a link or something else is in its place.
     """
-    # The last component is the only one that is not trusted: one call will do.
+    # The last component is the only one that is not trusted: one call will do. Joined as text, at
+    # a fraction of a path object's price.
     return os.open(os.path.join(root, name), _DIRECTORY | os.O_NOFOLLOW)
 
 

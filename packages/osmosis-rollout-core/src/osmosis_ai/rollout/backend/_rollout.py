@@ -50,7 +50,7 @@ class LoopState:
 
 
 class Rollout:
-    """One unfinished rollout; as a context manager, the time in which its id is taken."""
+    """One unfinished rollout; as a context manager, the time in which it has its id and a slot."""
 
     def __init__(self, request: ExecutionRequest, home: LoopState) -> None:
         self._loop = asyncio.get_running_loop()

@@ -120,7 +120,7 @@ class LocalBackend(ExecutionBackend):
             ValueError: a rollout of this id is unfinished, or its code still runs.
             asyncio.CancelledError: the calling task was cancelled.
         """
-        with self._rollout(request) as rollout:
+        with self._new_rollout(request) as rollout:
             await rollout.wait_in_line()
             workflow = await self._work(rollout)
             if workflow.status is not RolloutStatus.SUCCESS:
@@ -140,7 +140,7 @@ class LocalBackend(ExecutionBackend):
             ValueError: a rollout of this id is unfinished, or its code still runs.
             asyncio.CancelledError: the calling task was cancelled.
         """
-        with self._rollout(request) as rollout:
+        with self._new_rollout(request) as rollout:
             await rollout.wait_in_line()
             return await self._work(rollout)
 
@@ -163,7 +163,7 @@ class LocalBackend(ExecutionBackend):
         if result.status is not RolloutStatus.SUCCESS:
             msg = f"the workflow ended in {result.status}: there is nothing to grade"
             return failure(ValueError(msg), phase=RolloutErrorOrigin.GRADER, sample=sample)
-        with self._rollout(request) as rollout:
+        with self._new_rollout(request) as rollout:
             rollout.change_to(RolloutStatus.GRADING, result)
             rollout.artifacts_dir = await self._artifact_dirs.provide(request.id, fresh=False)
             return await self._grade(rollout, sample, self._grader)
@@ -247,7 +247,7 @@ class LocalBackend(ExecutionBackend):
             grader_slots=Slots(_max_concurrent(self._grader_config)),
         )
 
-    def _rollout(self, request: ExecutionRequest) -> Rollout:
+    def _new_rollout(self, request: ExecutionRequest) -> Rollout:
         if self.is_in_use(request.id):
             msg = f"the rollout id {request.id} is in use: its execution has not ended"
             raise ValueError(msg)

@@ -103,14 +103,14 @@ class Admission:
         if self._registry.get(rollout_id) is not None:
             return True
         # Another app may share the backend, and code of a forgotten rollout may still run in it.
-        return _answer(self._backend.is_in_use, rollout_id)
+        return _ask(self._backend.is_in_use, rollout_id)
 
     def _check_room(self, request: RolloutInitRequest) -> None:
         if not self.is_open:
             msg = "the server is shutting down: go to another one"
             raise refuse(503, ("server",), msg, "shutting_down")
         is_congested = wants_callbacks(request) and self._outbox.is_full
-        if is_congested or not _answer(self._backend.has_capacity):
+        if is_congested or not _ask(self._backend.has_capacity):
             msg = "the server has no capacity: try again later"
             wait_sec = FALLBACK_SEC if is_congested else self._registry.pace.retry_after()
             headers = {"Retry-After": str(wait_sec)}
@@ -135,7 +135,7 @@ class Admission:
             self._executor.stop([rollout], _lease_expired(self._settings))
 
 
-def _answer[*P](question: Callable[[*P], bool], *args: *P) -> bool:
+def _ask[*P](question: Callable[[*P], bool], *args: *P) -> bool:
     try:
         return question(*args)
     except Exception as error:

@@ -106,6 +106,7 @@ def polled_body(view: FinalView) -> bytes:
     """Return the body of the result route's last answer."""
     sample, omitted = _sample(view.sample)
     ending = view.ending
+    # Field by field: asdict() would copy each of them deeply, for every poll.
     fields = _present(
         status=ending.status,
         err_message=ending.err_message,
