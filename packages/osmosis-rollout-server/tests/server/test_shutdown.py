@@ -181,7 +181,8 @@ def test_b21_a_backend_that_ignores_its_cancellation_is_left_alone(
     assert any("ignores its cancellation" in line for line in process.lines)
 
 
-def test_long_polls_answer_at_the_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_long_polls_answer_at_the_signal(tmp_path: Path, signum: signal.Signals) -> None:
     with server(tmp_path) as process:
         accepted = process.start("endless")
         url = f"http://127.0.0.1:{process.port}/rollout/{accepted['rollout_id']}/result"
@@ -196,17 +197,18 @@ def test_long_polls_answer_at_the_signal(tmp_path: Path) -> None:
         poller = threading.Thread(target=poll)
         poller.start()
         time.sleep(0.5)
-        process.process.send_signal(signal.SIGTERM)
+        process.process.send_signal(signum)
         poller.join(timeout=8)
         assert not poller.is_alive()
         assert answers[1].json()["status"] == "running"
-        process.stop(signal.SIGTERM)
+        process.stop(signum)
 
 
-def test_a_second_signal_gives_nobody_any_more_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_second_signal_gives_nobody_any_more_time(tmp_path: Path, signum: signal.Signals) -> None:
     with server(tmp_path) as process:
         process.start("endless")
-        assert process.stop(signal.SIGTERM, signal.SIGTERM) < 9
+        assert process.stop(signum, signum) < 9
     assert "ended endless open" in process.lines
 
 
