@@ -1,6 +1,7 @@
 """Python's collector of cyclic garbage, which is in a server's way more than it is of use."""
 
 import gc
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
@@ -8,6 +9,35 @@ from typing import Final
 # How many more objects there must be before the collector looks at them; Python's own choice is
 # 700 or 2,000, which is what some ten open polls hold.
 _NEW_OBJECTS: Final = 50_000
+
+
+class _Patience:
+    """The collector is the process's: the first app inside changes it, the last one restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: tuple[int, int, int] | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._inside += 1
+            chosen = gc.get_threshold()
+            if self._before is None and 0 < chosen[0] < _NEW_OBJECTS:
+                self._before = chosen
+                gc.set_threshold(_NEW_OBJECTS, *chosen[1:])
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside or self._before is None:
+                return
+            if gc.get_threshold()[0] == _NEW_OBJECTS:
+                gc.set_threshold(*self._before)
+            self._before = None
+
+
+_patience = _Patience()
 
 
 @contextmanager
@@ -18,13 +48,8 @@ def patient_collector() -> Generator[None]:
     at all of it nevertheless, again and again as it grows, and everything stands still meanwhile:
     half a second for 4,000 rollouts. A collector that is off, or more patient, is left as it is.
     """
-    before = gc.get_threshold()
-    if not 0 < before[0] < _NEW_OBJECTS:
-        yield
-        return
-    gc.set_threshold(_NEW_OBJECTS, *before[1:])
+    _patience.enter()
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == _NEW_OBJECTS:
-            gc.set_threshold(*before)
+        _patience.leave()
