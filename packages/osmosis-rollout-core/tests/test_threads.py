@@ -8,10 +8,16 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from osmosis_ai.rollout.threads import PatientExecutor, off_loop
+
+type Job = Callable[[int], int]
 
 
 async def test_the_result_and_the_error_are_those_of_the_function() -> None:
@@ -178,3 +184,189 @@ def test_a_loop_that_has_ended_is_not_kept() -> None:
     asyncio.run(use())
     gc.collect()
     assert loops[0]() is None
+
+
+def test_a_loop_that_has_ended_before_its_job_is_not_kept() -> None:
+    """Not for longer than until another loop has work: nobody takes its result."""
+    begun, release, over = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait()
+        threading.Timer(0.1, over.set).start()
+
+    async def leave() -> None:
+        off_loop(work)
+        while not begun.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    loop.close()
+    gone = weakref.ref(loop)
+    del loop
+    release.set()
+    assert over.wait(30)
+    assert asyncio.run(answer()) == 4
+    gc.collect()
+    assert gone() is None
+
+
+def outcome_of(script: str) -> list[str]:
+    """Run a script in a process of its own, and return the lines that it prints."""
+    head = """
+import asyncio, signal, threading, time
+from osmosis_ai.rollout.threads import PatientExecutor, off_loop
+
+async def answer():
+    return await asyncio.wait_for(off_loop(lambda: 4), 30)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", head + script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return ended.stdout.splitlines()
+
+
+def test_where_the_system_gives_no_threads_the_work_is_done_nevertheless() -> None:
+    """Where there is one, it does all; where there is none, the loop does it. Later all is well."""
+    lines = outcome_of("""
+threading.stack_size(1 << 47)
+print(asyncio.run(answer()))
+threading.stack_size(0)
+print(asyncio.run(answer()))
+threading.stack_size(1 << 47)
+
+async def main():
+    return await asyncio.wait_for(asyncio.gather(*(off_loop(int, n) for n in range(20))), 30)
+
+print(asyncio.run(main()) == list(range(20)))
+""")
+    assert lines == ["4", "4", "True"]
+
+
+def test_a_pool_that_gets_no_thread_says_so_and_can_be_shut_down() -> None:
+    """The caller is told, as by any pool; the next call gets its thread."""
+    lines = outcome_of("""
+pool = PatientExecutor(10)
+threading.stack_size(1 << 47)
+try:
+    pool.submit(int)
+except RuntimeError as error:
+    print(error)
+threading.stack_size(0)
+print(pool.submit(int, "4").result(30))
+pool.shutdown()
+print("over")
+""")
+    assert lines == ["can't start new thread", "4", "over"]
+
+
+def test_a_loop_that_was_interrupted_goes_on() -> None:
+    """Ctrl-C in a notebook, in the moment in which the loop stands aside: no call is lost."""
+    lines = outcome_of("""
+main = threading.get_ident()
+
+def interrupt():
+    signal.pthread_kill(main, signal.SIGINT)
+    time.sleep(0.1)
+
+async def begin():
+    futures.extend([off_loop(interrupt), *(off_loop(int, n) for n in range(5))])
+    await asyncio.sleep(30)
+
+async def wait():
+    return (await asyncio.wait_for(asyncio.gather(*futures), 30))[1:]
+
+futures = []
+loop = asyncio.new_event_loop()
+try:
+    loop.run_until_complete(begin())
+except KeyboardInterrupt:
+    print("interrupted")
+print(loop.run_until_complete(wait()) == list(range(5)))
+print(loop.run_until_complete(answer()))
+""")
+    assert lines == ["interrupted", "True", "4"]
+
+
+def succeed(number: int) -> int:
+    """Return the number at once."""
+    return number
+
+
+def fail(number: int) -> int:
+    """Raise a KeyError with the number."""
+    raise KeyError(number)
+
+
+def exit_with(number: int) -> int:
+    """Raise a SystemExit with the number."""
+    raise SystemExit(number)
+
+
+def nest(number: int) -> int:
+    """Return the number by way of a loop of its own."""
+    return asyncio.run(through(number))
+
+
+async def through(number: int) -> int:
+    """Return the number from a thread."""
+    return await off_loop(succeed, number)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([succeed, late, fail, exit_with]),
+        st.sampled_from(["wait", "leave", "go on"]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(steps, min_size=1, max_size=3))
+def test_every_call_has_its_own_outcome_once(plans: list[list[tuple[Job, str]]]) -> None:
+    """Whatever others do, on several loops at once that share the threads."""
+
+    async def carry_out(plan: list[tuple[Job, str]]) -> None:
+        calls: list[int] = []
+
+        def counted(job: Job, number: int) -> int:
+            calls.append(number)
+            return job(number)
+
+        futures: list[asyncio.Future[int]] = []
+        for number, (job, then) in enumerate(plan):
+            futures.append(off_loop(counted, job, number))
+            if then == "leave":
+                futures[-1].cancel()
+            elif then == "wait":
+                await asyncio.wait(futures[-1:])
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        for number, ((job, then), outcome) in enumerate(zip(plan, outcomes, strict=True)):
+            if then == "leave":
+                assert isinstance(outcome, asyncio.CancelledError)
+            elif job in {succeed, late}:
+                assert outcome == number
+            else:
+                assert isinstance(outcome, KeyError if job is fail else SystemExit)
+                assert outcome.args == (number,)
+        while len(calls) < len(plan):  # of those that were left  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert sorted(calls) == list(range(len(plan)))
+
+    with ThreadPoolExecutor(len(plans)) as loops:
+        list(loops.map(lambda plan: asyncio.run(carry_out(plan), debug=True), plans))
+
+
+def test_a_job_may_use_a_loop_of_its_own() -> None:
+    """Which uses the same threads."""
+
+    async def use() -> list[int]:
+        return [await off_loop(nest, number) for number in range(10)]
+
+    assert asyncio.run(use()) == list(range(10))

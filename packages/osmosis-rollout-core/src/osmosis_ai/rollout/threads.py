@@ -79,10 +79,12 @@ class _LoopJobs:
         batch = deque(self._jobs.popleft() for _ in range(min(_AT_ONCE, len(self._jobs))))
         if self._jobs:
             loop.call_soon(self._give_out, loop)
-        if loop.time() >= self._stand_aside_from:
-            self._stand_aside(loop, batch)
-        for job in _emptied(batch):
-            _file_threads.submit(job)
+        try:
+            if loop.time() >= self._stand_aside_from:
+                self._stand_aside(loop, batch)
+        finally:  # Ctrl-C comes while the loop waits, and the loop may go on afterwards
+            for job in _emptied(batch):
+                _submit(job)
 
     def _stand_aside(
         self, loop: asyncio.AbstractEventLoop, batch: deque[Callable[[], None]]
@@ -98,10 +100,12 @@ class _LoopJobs:
 
         with self._lock:
             self._announced = True  # nothing need wake up the loop: it looks by itself
-        _file_threads.submit(serve)
-        if not finished.acquire(timeout=_PATIENCE_SEC):
-            self._stand_aside_from = loop.time() + _PAUSE * _PATIENCE_SEC
-        self._hand_out(loop)
+        try:
+            _submit(serve)
+            if not finished.acquire(timeout=_PATIENCE_SEC):
+                self._stand_aside_from = loop.time() + _PAUSE * _PATIENCE_SEC
+        finally:
+            self._hand_out(loop)
 
     def _bring_back(
         self, future: asyncio.Future[Any], result: Any, error: BaseException | None
@@ -161,13 +165,23 @@ class _Threads:
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Callable[[], None]) -> None:
+        """Raise RuntimeError if there is no thread, and the system gives none."""
         with self._lock:
+            if len(self._threads) < min(self._unfinished + 1, self._limit):
+                self._start_thread()
             self._unfinished += 1
-            if len(self._threads) < min(self._unfinished, self._limit):
-                name = f"{self._name}-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._serve, name=name, daemon=True))
-                self._threads[-1].start()
         self._jobs.put(job)
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def close(self) -> list[threading.Thread]:
         """Let each thread end after the jobs that were submitted; return them."""
@@ -209,7 +223,7 @@ class PatientExecutor(ThreadPoolExecutor):
         """Call `fn` in a thread.
 
         Raises:
-            RuntimeError: the pool was shut down.
+            RuntimeError: the pool was shut down, or no thread can be started.
         """
         if self._is_closed:
             msg = "cannot schedule new futures after shutdown"
@@ -226,9 +240,9 @@ class PatientExecutor(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
+        self._pool.submit(job)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
-        self._pool.submit(job)
         return future
 
     @override
@@ -252,8 +266,18 @@ _file_threads = _Threads(_FILE_THREADS, "osmosis-files")
 def _jobs_of(loop: asyncio.AbstractEventLoop) -> _LoopJobs:
     with _jobs_by_loop_lock:
         if loop not in _jobs_by_loop:
+            # A result that came after a loop's end would keep it: nobody takes the result.
+            for ended in [known for known in _jobs_by_loop if known.is_closed()]:
+                del _jobs_by_loop[ended]
             _jobs_by_loop[loop] = _LoopJobs()
         return _jobs_by_loop[loop]
+
+
+def _submit(job: Callable[[], None]) -> None:
+    try:
+        _file_threads.submit(job)
+    except RuntimeError:  # not even one thread: a loop that works by itself is better than none
+        job()
 
 
 def _start_afresh() -> None:
