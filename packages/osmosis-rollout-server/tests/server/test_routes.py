@@ -1,13 +1,16 @@
 """The way of a request to its route, and what of it others can see."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from hypothesis import example, given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from osmosis_ai.rollout.server import create_rollout_server
 
@@ -84,3 +87,78 @@ async def test_the_user_may_take_a_route_away_and_add_others(app: FastAPI) -> No
     async with client_of(app) as client:
         assert (await client.get("/health")).json() == "mine"
         assert (await client.get("/rollout/r-1/status")).status_code == 200
+
+
+async def ask(app: ASGIApp, kind: str, method: str, path: str, root_path: str) -> list[Any]:
+    """Ask for a path that no client would send as it is, and return status and headers."""
+    answer: list[Message] = []
+    scope: Scope = {
+        "type": kind,
+        "method": method,
+        "path": path,
+        "raw_path": path.encode("utf-8", "surrogateescape"),
+        "root_path": root_path,
+        "query_string": b"",
+        "headers": [(b"host", b"server")],
+        "scheme": "http",
+        "server": ("server", 80),
+        "extensions": {"websocket.http.response": {}},
+        "subprotocols": [],
+    }
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect" if kind == "websocket" else "http.request"}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    await app(scope, receive, send)
+    return [answer[0]["type"], answer[0].get("status"), answer[0].get("headers")]
+
+
+odd_paths = st.lists(
+    st.sampled_from(["rollout", "result", "status", "cancel", "health", "below", "r-1", ""])
+    | st.text(st.characters(codec="utf-8"), max_size=3),
+    max_size=5,
+).map(lambda parts: "/".join(["", *parts]))
+requests = (
+    st.sampled_from(["http", "websocket"]),
+    st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS"]),
+    odd_paths,
+    st.sampled_from(["", "/below", "/below/", "/"]),
+)
+
+
+@given(*requests)
+@example("http", "GET", "/health\n", "")
+@example("http", "GET", "/rollout//result", "")
+@example("http", "GET", "/rollout/a\nb/status", "")
+@example("http", "GET", "/rollout/\udcff/status", "")
+@example("http", "GET", f"/rollout/{'x' * 70_000}/status", "")
+@example("http", "POST", "/below/rollout", "/below")
+@example("websocket", "GET", "/rollout/r-1/result", "")
+def test_odd_requests_find_the_same_routes_as_in_any_app(
+    kind: str, method: str, path: str, root_path: str
+) -> None:
+    """The short way to the routes takes no request that FastAPI would take elsewhere."""
+
+    async def answers() -> list[list[Any]]:
+        app = create_rollout_server(backend=HeldBackend())
+        plain = FastAPI(routes=app.routes, openapi_url=None)
+        return [await ask(each, kind, method, path, root_path) for each in (app, plain)]
+
+    ours, plain = asyncio.run(answers())
+    assert ours == plain
+
+
+@given(*requests)
+@example("http", "GET", "//health", "")
+@example("http", "GET", "/below/health", "/below")
+def test_no_request_gets_past_the_key(kind: str, method: str, path: str, root_path: str) -> None:
+    """Whatever it asks for, and wherever the app is mounted."""
+
+    async def answer() -> list[Any]:
+        app = create_rollout_server(backend=HeldBackend(), api_key="secret")
+        return await ask(app, kind, method, path, root_path)
+
+    assert asyncio.run(answer())[1] == 401
