@@ -229,10 +229,11 @@ class RolloutFolder:
         fd = self._found()
         if fd is None:
             return
-        # One look at the folder, which holds little, costs less than one for each name.
-        there = set(os.listdir(fd))
+        # One look at the folder, which holds little, costs less than one for each name. Some file
+        # systems do not tell upper from lower case.
+        there = {name.casefold() for name in os.listdir(fd)}
         for name in map(check_path_segment, names):
-            if name not in there:
+            if name.casefold() not in there:
                 continue
             with suppress(FileNotFoundError):
                 displaced = _displace(fd, name)
