@@ -23,6 +23,8 @@ from osmosis_ai.rollout import (
 )
 from osmosis_ai.rollout.backend import report_status
 from osmosis_ai.rollout.server import create_rollout_server
+from osmosis_ai.rollout.server._lease import Lease, LeaseTimers
+from osmosis_ai.rollout.server._settings import DEFAULT_BODY_LIMIT, Settings
 from osmosis_ai.rollout.types import POLLING_LEASE_HEADER
 
 from .harness import Client, HeldBackend, ScriptedBackend, serving, succeeded
@@ -106,6 +108,29 @@ async def test_two_pollers_at_once_get_the_same_news() -> None:
         backend.go["running"].set()
         answers = [(await poll).json()["status"] for poll in polls]
     assert answers == ["running", "running"]
+
+
+async def test_who_was_told_and_polls_again_is_not_answered_for_the_other_pollers_sake() -> None:
+    settings = Settings(
+        result_wait_timeout_sec=60,
+        polling_lease_timeout_sec=60,
+        result_retention_sec=60,
+        max_body_bytes=DEFAULT_BODY_LIMIT,
+    )
+    lease = Lease(60, LeaseTimers(settings), lambda: None)
+    left, other = (asyncio.create_task(lease.wait(is_news=False)) for _ in range(2))
+    await asyncio.sleep(0)
+    lease.follow(RolloutStatus.RUNNING)
+    left.cancel()
+    lease.told = RolloutStatus.RUNNING
+    again = asyncio.create_task(lease.wait(is_news=False))
+    await other
+    await asyncio.sleep(0.2)
+    assert not again.done()
+    lease.follow(RolloutStatus.GRADING)
+    lease.follow(RolloutStatus.GRADING)
+    await again
+    assert left.cancelled()
 
 
 async def test_polls_are_refused_for_unknown_ids_and_wrong_tokens() -> None:

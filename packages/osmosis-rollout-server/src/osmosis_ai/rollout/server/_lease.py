@@ -51,10 +51,10 @@ class Lease:
         self._loop = asyncio.get_running_loop()
         self._deadline = 0.0
         self._timer: Call | asyncio.TimerHandle | None = None
-        self._lingering: Call | None = None
         self._ended = False
         self._open_polls = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        # Each with the call that ends it once news has had its time, if there is news for it.
+        self._waiters: dict[asyncio.Future[None], Call | None] = {}
 
     def matches(self, token: str) -> bool:
         """Tell whether `token` is this lease's, in constant time."""
@@ -84,17 +84,14 @@ class Lease:
             is_news: Whether there is something to tell already, though perhaps not all of it.
         """
         waiter = self._loop.create_future()
-        timer = (self._timers.linger if is_news else self._timers.poll).call(_release, waiter)
-        self._waiters.add(waiter)
+        timer = self._timers.poll.call(_release, waiter)
+        self._waiters[waiter] = self._timers.linger.call(_release, waiter) if is_news else None
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiters.discard(waiter)
-            if self._lingering is not None and not self._waiters:
-                # Whoever polls next is told of it at once.
-                self._lingering.cancel()
-                self._lingering = None
+            if (lingering := self._waiters.pop(waiter)) is not None:
+                lingering.cancel()
 
     def wake(self) -> None:
         """Let every waiting poll answer."""
@@ -106,12 +103,11 @@ class Lease:
         if status.is_final:
             self._end()
             self.wake()
-        elif self._waiters and status is not self.told and self._lingering is None:
-            self._lingering = self._timers.linger.call(self._tell)
-
-    def _tell(self) -> None:
-        self._lingering = None
-        self.wake()
+        elif status is not self.told:
+            # Each for itself: who polls again meanwhile has been told already.
+            for waiter, lingering in self._waiters.items():
+                if lingering is None:
+                    self._waiters[waiter] = self._timers.linger.call(_release, waiter)
 
     def _end(self) -> None:
         self._ended = True
