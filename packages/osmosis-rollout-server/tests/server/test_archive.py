@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, override
 
 import pytest
 
@@ -26,10 +26,10 @@ from osmosis_ai.rollout import (
     RolloutStatus,
 )
 from osmosis_ai.rollout.backend import report_status
-from osmosis_ai.rollout.server import _execution, create_rollout_server
+from osmosis_ai.rollout.server import _execution, _service, create_rollout_server
 from osmosis_ai.rollout.threads import off_loop
 
-from .harness import ScriptedBackend, serving, succeeded
+from .harness import HeldBackend, ScriptedBackend, serving, succeeded
 
 SERVER_FILES = ("trajectory.json", "trajectory.json.gz", "diagnostics.json")
 ANSWER = {"role": "assistant", "content": "4"}
@@ -129,31 +129,54 @@ async def test_a_root_that_cannot_be_written_costs_no_result(
     assert "The trajectory of rollout r-1 was not saved" in caplog.text
 
 
+@pytest.fixture
+async def release() -> AsyncGenerator[threading.Event]:
+    """Let every thread for files hang, as on a disk that does not answer, until it is set."""
+    release = threading.Event()
+    hanging = [off_loop(release.wait, 50) for _ in range(20)]  # more than there are threads
+    yield release
+    release.set()
+    await asyncio.gather(*hanging)
+
+
+@pytest.mark.parametrize("length", [1, 20_000])
 async def test_a_disk_that_hangs_holds_up_no_result(
-    artifact_root: Path, monkeypatch: pytest.MonkeyPatch
+    length: int, release: threading.Event, artifact_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told without its files after a while; meanwhile it has ended, and stays as it is."""
+    """However long it is, it is told without its files after a while; meanwhile it has ended, and
+    stays as it is."""
     monkeypatch.setattr(_execution, "ARCHIVE_PATIENCE_SEC", 1.0)
-    release, executed = threading.Event(), asyncio.Event()
+    executed = asyncio.Event()
 
     async def execute(request: ExecutionRequest) -> ExecutionOutcome:
         executed.set()
-        return succeeded(ANSWER, reward=1.0)
+        return succeeded(*[ANSWER] * length, reward=1.0)
 
     async with serving(create_rollout_server(backend=ScriptedBackend(execute))) as client:
-        hanging = [off_loop(release.wait, 50) for _ in range(20)]  # more than there are threads
-        try:
-            rollout_id = (await client.post()).json()["rollout_id"]
-            await executed.wait()
-            answer = await client.http.post("/rollout/cancel", json={"ids": [rollout_id]})
-            assert answer.json()["dispositions"] == {rollout_id: "not_found"}
-            result = await client.result(rollout_id)
-            assert not artifact_root.exists()  # noqa: ASYNC240
-        finally:
-            release.set()
-        await asyncio.gather(*hanging)
+        rollout_id = (await client.post()).json()["rollout_id"]
+        await executed.wait()
+        answer = await client.http.post("/rollout/cancel", json={"ids": [rollout_id]})
+        assert answer.json()["dispositions"] == {rollout_id: "not_found"}
+        result = await client.result(rollout_id)
+        assert not artifact_root.exists()  # noqa: ASYNC240
+        release.set()
+        assert await client.result(rollout_id) == result
     assert result["sample"]["reward"] == 1.0
+    assert len(result["sample"]["messages"]) == length
     assert document(artifact_root, rollout_id)["extra"]["osmosis"]["reward"] == 1.0
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_exit(
+    release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_service, "DRAIN_SEC", 0.2)
+    monkeypatch.setattr(_service, "UNWIND_SEC", 0.2)
+    backend = HeldBackend(succeeded(ANSWER, reward=1.0))
+    backend.release.set()
+    async with asyncio.timeout(40):
+        async with serving(create_rollout_server(backend=backend), tidy=False) as client:
+            assert (await client.post()).status_code == 202
+    assert not release.is_set()
 
 
 def test_a_full_disk_costs_no_result_and_the_log_says_what_was_lost(artifact_root: Path) -> None:
@@ -281,3 +304,20 @@ async def test_a_rollout_without_files_leaves_no_folder(artifact_root: Path) -> 
         await client.start("r-1")
         await client.result("r-1")
     assert not artifact_root.exists()  # noqa: ASYNC240
+
+
+class Unsaveable(ExecutionResult):
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        raise RuntimeError
+
+
+async def test_a_saving_that_breaks_costs_no_result(caplog: pytest.LogCaptureFixture) -> None:
+    result = Unsaveable(status=RolloutStatus.SUCCESS, sample=RolloutSample(reward=1.0))
+    backend = HeldBackend(ExecutionOutcome(workflow=result, grader=result))
+    backend.release.set()
+    async with serving(create_rollout_server(backend=backend)) as client:
+        await client.start("r-1")
+        assert (await client.result("r-1"))["sample"]["reward"] == 1.0
+        await client.until("r-1", "success")
+    assert any("the server failed" in record.getMessage() for record in caplog.records)

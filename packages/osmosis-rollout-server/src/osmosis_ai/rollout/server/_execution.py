@@ -56,7 +56,6 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._patience = Later(ARCHIVE_PATIENCE_SEC)
-        self._publishing: set[asyncio.Task[None]] = set()
 
     def start(self, rollout: Rollout, request: RolloutInitRequest) -> None:
         """Execute a rollout in a task of its own; when this returns, the backend knows of it."""
@@ -148,17 +147,14 @@ class Executor:
     async def _publish_saved(
         self, rollout: Rollout, outcome: ExecutionOutcome, saving: Coroutine[Any, Any, None]
     ) -> None:
-        impatience = self._patience.call(self._publish_unsaved, rollout, outcome)
+        impatience = self._patience.call(_publish_unsaved, rollout, outcome)
         try:
             await saving
         finally:
+            if rollout.final is None:
+                # What makes a long result ready shares its threads with files, which may hang.
+                rollout.publish(await _view(rollout.id, outcome))
             impatience.cancel()
-            await _publish(rollout, outcome)
-
-    def _publish_unsaved(self, rollout: Rollout, outcome: ExecutionOutcome) -> None:
-        task = self._loop.create_task(_publish(rollout, outcome))
-        self._publishing.add(task)
-        task.add_done_callback(self._publishing.discard)
 
     def _reporter(self, rollout: Rollout) -> StatusReporter:
         def report(status: RolloutStatus, workflow: ExecutionResult | None) -> None:
@@ -170,9 +166,10 @@ class Executor:
         return report
 
 
-async def _publish(rollout: Rollout, outcome: ExecutionOutcome) -> None:
+def _publish_unsaved(rollout: Rollout, outcome: ExecutionOutcome) -> None:
     if rollout.final is None:
-        rollout.publish(await _view(rollout.id, outcome))
+        # On the loop, however long the result is: the threads hang with the disk.
+        rollout.publish(final_view(rollout.id, outcome))
 
 
 async def _save(record: Record, rollout: Rollout, outcome: ExecutionOutcome) -> None:
