@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from fastapi import FastAPI
 
 from osmosis_ai.rollout.server import create_rollout_server
 
@@ -54,3 +55,19 @@ async def test_what_the_user_chose_stays(chosen: int) -> None:
     async with serving(create_rollout_server(backend=HeldBackend())):
         gc.set_threshold(chosen)
     assert gc.get_threshold()[0] == chosen
+
+
+async def test_it_is_as_before_after_an_app_that_did_not_start_or_end_well() -> None:
+    """The user's lifespan fails before the app serves, or what the app serves in fails."""
+
+    @asynccontextmanager
+    async def broken(app: FastAPI) -> AsyncGenerator[None]:
+        raise RuntimeError
+        yield
+
+    for lifespan in (broken, None):
+        app = create_rollout_server(backend=HeldBackend(), lifespan=lifespan)
+        with pytest.raises(RuntimeError):
+            async with app.router.lifespan_context(app):
+                raise RuntimeError
+        assert gc.get_threshold() == (1000, 7, 5)
