@@ -179,6 +179,7 @@ async def test_two_apps_share_a_backend_and_the_last_one_shuts_it_down() -> None
 
 # Importing the oldest Starlette's beside the newest anyio is enough for it.
 @pytest.mark.filterwarnings("ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Using .httpx. with .starlette.testclient. is deprecated")
 def test_a_test_client_may_be_entered_again() -> None:
     """One app, on another event loop each time, in a thread that gets no signals."""
     from fastapi.testclient import TestClient
