@@ -313,8 +313,10 @@ class Unsaveable(ExecutionResult):
 
 
 async def test_a_saving_that_breaks_costs_no_result(caplog: pytest.LogCaptureFixture) -> None:
-    result = Unsaveable(status=RolloutStatus.SUCCESS, sample=RolloutSample(reward=1.0))
-    backend = HeldBackend(ExecutionOutcome(workflow=result, grader=result))
+    sample = RolloutSample(reward=1.0)
+    workflow = Unsaveable(status=RolloutStatus.SUCCESS, sample=sample, extra_fields={"a": 1})
+    grader = Unsaveable(status=RolloutStatus.SUCCESS, sample=sample)
+    backend = HeldBackend(ExecutionOutcome(workflow=workflow, grader=grader))
     backend.release.set()
     async with serving(create_rollout_server(backend=backend)) as client:
         await client.start("r-1")

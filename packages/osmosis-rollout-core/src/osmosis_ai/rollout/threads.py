@@ -23,11 +23,12 @@ _FILE_THREADS = 4
 # How many jobs one step of a loop gives to the threads, and how many results it takes. Each sets
 # something in motion, and all of very many at once would keep the loop from everything else.
 _AT_ONCE = 8
-# How long a loop stands aside for its jobs. Beside a busy loop, a thread has to win the interpreter
-# back after each of its calls into the system, which costs several times as much as the calls do.
-_PATIENCE_SEC = 0.002
-# After it stood aside in vain, a loop does not do so again for this many times as long: files that
-# are slow cost it a twentieth of its time at most.
+# How long a loop stands aside for each of its jobs. Beside a busy loop, a thread has to win the
+# interpreter back after each of its calls into the system, which costs several times as much as the
+# calls do.
+_PATIENCE_SEC = 0.0005
+# After it stood aside in vain, a loop does not do so again for this many times as long: jobs that
+# take longer cost it a twentieth of its time at most.
 _PAUSE = 20
 
 
@@ -36,7 +37,9 @@ def off_loop[**P, T](
 ) -> "asyncio.Future[T]":
     """Call `function` in a thread that user code does not share; for use on an event loop.
 
-    The call cannot be cancelled: giving up the future leaves it to itself.
+    The loop gives way to a call that takes less than half a millisecond, as quick files do, and
+    goes on beside any other. The call cannot be cancelled: giving up the future leaves it to
+    itself.
 
     Returns:
         A future of the running loop with the function's result.
@@ -90,6 +93,7 @@ class _LoopJobs:
         self, loop: asyncio.AbstractEventLoop, batch: deque[Callable[[], None]]
     ) -> None:
         """Let one thread do the jobs, as many as it gets done in a moment; nothing else runs."""
+        patience = _PATIENCE_SEC * len(batch)
         finished = threading.Lock()
         finished.acquire()
 
@@ -102,8 +106,8 @@ class _LoopJobs:
             self._announced = True  # nothing need wake up the loop: it looks by itself
         try:
             _submit(serve)
-            if not finished.acquire(timeout=_PATIENCE_SEC):
-                self._stand_aside_from = loop.time() + _PAUSE * _PATIENCE_SEC
+            if not finished.acquire(timeout=patience):
+                self._stand_aside_from = loop.time() + _PAUSE * patience
         finally:
             self._hand_out(loop)
 

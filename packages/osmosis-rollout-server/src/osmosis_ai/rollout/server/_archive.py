@@ -34,11 +34,12 @@ def archived_result(
     diagnostics = next(
         (r.extra_fields for r in reversed(results) if r.extra_fields is not None), None
     )
+    result = ended or outcome.result
+    if sample is result.sample and diagnostics is result.extra_fields:
+        return result
     if sample is not None and ended is not None:
         sample = sample.model_copy(update={"reward": None})
-    return (ended or outcome.result).model_copy(
-        update={"sample": sample, "extra_fields": diagnostics}
-    )
+    return result.model_copy(update={"sample": sample, "extra_fields": diagnostics})
 
 
 class Record:

@@ -7,6 +7,7 @@ import re
 import orjson
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from osmosis_ai.rollout.server._refusals import Refusal, refuse, refuse_invalid
 
@@ -49,15 +50,19 @@ async def _receive(request: Request, limit: int) -> bytes | None:
     # An oversized body is read on and thrown away: a connection that is closed with unread data
     # in it is reset, and the peer would never see the answer.
     async with asyncio.timeout(STALL_SEC) as stall:
-        async for chunk in request.stream():
-            stall.reschedule(now() + STALL_SEC)
+        while size <= limit * _PATIENCE:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size <= limit:
                 chunks.append(chunk)
             else:
                 chunks.clear()
-            if size > limit * _PATIENCE:
+            if not message.get("more_body", False):
                 break
+            stall.reschedule(now() + STALL_SEC)
     return b"".join(chunks) if size <= limit else None
 
 
