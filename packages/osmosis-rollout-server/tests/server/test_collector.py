@@ -24,7 +24,7 @@ def thresholds() -> Generator[None]:
 
 async def test_it_looks_less_often_while_the_app_serves() -> None:
     async with serving(create_rollout_server(backend=HeldBackend())):
-        assert gc.get_threshold() == (50_000, 7, 5)
+        assert gc.get_threshold() == (35_000, 7, 5)
     assert gc.get_threshold() == (1000, 7, 5)
 
 
@@ -40,7 +40,7 @@ def test_the_last_app_of_the_process_restores_it() -> None:
                 return gc.get_threshold()[0]
 
     with ThreadPoolExecutor(1) as thread:  # where nobody handles signals, in whatever order
-        assert thread.submit(asyncio.run, overlap()).result(30) == 50_000
+        assert thread.submit(asyncio.run, overlap()).result(30) == 35_000
     assert gc.get_threshold() == (1000, 7, 5)
 
 

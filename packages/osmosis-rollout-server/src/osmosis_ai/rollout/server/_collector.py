@@ -8,7 +8,7 @@ from typing import Final
 
 # How many more objects there must be before the collector looks at them; Python's own choice is
 # 700 or 2,000, which is what some ten open polls hold.
-_NEW_OBJECTS: Final = 50_000
+_NEW_OBJECTS: Final = 35_000
 
 
 class _Patience:
