@@ -48,7 +48,8 @@ async def _receive(request: Request, limit: int) -> bytes | None:
     chunks: list[bytes] = []
     size = 0
     # An oversized body is read on and thrown away: a connection that is closed with unread data
-    # in it is reset, and the peer would never see the answer.
+    # in it is reset, and the peer would never see the answer. Request.stream() does not tell which
+    # part is the last one, for which nothing need be timed.
     async with asyncio.timeout(STALL_SEC) as stall:
         while size <= limit * _PATIENCE:
             message = await request.receive()
