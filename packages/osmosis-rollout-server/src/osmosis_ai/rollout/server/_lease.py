@@ -84,8 +84,9 @@ class Lease:
             is_news: Whether there is something to tell already, though perhaps not all of it.
         """
         waiter = self._loop.create_future()
-        timer = self._timers.poll.call(_release, waiter)
-        self._waiters[waiter] = self._timers.linger.call(_release, waiter) if is_news else None
+        # News never waits longer than a poll, so one timer is enough for it.
+        timer = (self._timers.linger if is_news else self._timers.poll).call(_release, waiter)
+        self._waiters[waiter] = timer if is_news else None
         try:
             await waiter
         finally:
