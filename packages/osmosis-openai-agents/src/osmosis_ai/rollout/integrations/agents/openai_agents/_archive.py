@@ -1,6 +1,5 @@
 """Conversations in the form that is kept."""
 
-import copy
 from collections.abc import Mapping, Sequence
 
 from openai.types.responses import ResponseFunctionToolCall
@@ -9,6 +8,7 @@ from osmosis_ai.rollout import MessageDict
 from osmosis_ai.rollout.integrations.agents.openai_agents._chat import group, sourced
 from osmosis_ai.rollout.integrations.agents.openai_agents._delegations import Run
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item, Request, Turn, Turns
+from osmosis_ai.rollout.types.copying import deep_copy
 
 
 class Archive:
@@ -50,7 +50,7 @@ class Archive:
             if not isinstance(part, Turn):
                 messages += self._others(part)
             elif part in self._told:
-                messages.append(copy.deepcopy(part.message))
+                messages.append(deep_copy(part.message))
             else:
                 if part.request.instructions != instructions:
                     instructions = part.request.instructions
@@ -73,12 +73,12 @@ class Archive:
             for call in calls
             if call.call_id in self._runs and call.call_id not in answered
         ]
-        return [copy.deepcopy(turn.archived) | _name(turn.request, has_name=has_name), *results]
+        return [deep_copy(turn.archived) | _name(turn.request, has_name=has_name), *results]
 
     def _others(self, items: Sequence[Item]) -> list[MessageDict]:
         messages: list[MessageDict] = []
         for item, message in sourced(items, self._turns):
-            messages.append(copy.deepcopy(message))
+            messages.append(deep_copy(message))
             if item and _is_result(item) and (runs := self._take_runs(item.get("call_id", ""))):
                 messages[-1]["subagents"] = runs
         return messages
@@ -110,4 +110,4 @@ def _all_tools(requests: Sequence[Request]) -> list[MessageDict]:
     tools: dict[str, MessageDict] = {}
     for tool in (tool for request in requests for tool in request.tools):
         tools.setdefault(tool["function"]["name"], tool)
-    return copy.deepcopy([*tools.values()])
+    return deep_copy([*tools.values()])

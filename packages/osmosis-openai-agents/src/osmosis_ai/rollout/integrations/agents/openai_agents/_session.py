@@ -1,6 +1,5 @@
 """The session that keeps a rollout's conversation, and the sample made of it."""
 
-import copy
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ from osmosis_ai.rollout import MessageDict, RolloutSample, SampleSource, get_rol
 from osmosis_ai.rollout.integrations.agents.openai_agents._record import Record, State
 from osmosis_ai.rollout.integrations.agents.openai_agents._tracing import keep_traces_at_home
 from osmosis_ai.rollout.integrations.agents.openai_agents._turns import Item
+from osmosis_ai.rollout.types.copying import deep_copy
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class OsmosisMemorySession:
         if wrapper is not None:
             self._runs.note_read(wrapper)
         first = 0 if limit is None else max(0, len(self._items) - max(0, limit))
-        return copy.deepcopy(self._items[first:])
+        return deep_copy(self._items[first:])
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: _Wrapper | None = None
@@ -72,7 +72,7 @@ class OsmosisMemorySession:
         self._check_rollout()
         if wrapper is not None:
             self._runs.note_write(wrapper)
-        self._items += copy.deepcopy(items)
+        self._items += deep_copy(items)
 
     async def pop_item(self, *, wrapper: _Wrapper | None = None) -> TResponseInputItem | None:
         """Remove the newest item and return it, or None when there is none."""
