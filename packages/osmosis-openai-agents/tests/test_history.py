@@ -220,6 +220,25 @@ async def test_a_run_inside_of_a_tool_on_the_same_session(
     assert len(policy.requests) == 2
 
 
+async def test_a_session_with_methods_of_its_own(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """The SDK learns what they take from themselves, and not from the methods that they replace."""
+
+    class Watched(OsmosisMemorySession):
+        async def add_items(self, items: list[Any]) -> None:
+            added.extend(items)
+            await super().add_items(items)
+
+    added: list[Any] = []
+    policy.add("4")
+    with rollout:
+        await Runner.run(build(), "2+2?", session=Watched())
+        sample = await sample_of(rollout)
+    assert texts(sample) == ["2+2?", "4"]
+    assert sample.messages == added
+
+
 async def test_runs_that_take_turns(policy: ScriptedPolicy, rollout: RolloutContext) -> None:
     """In tasks of their own, streamed or not, with items of the user's in between."""
     policy.add("a", "b", "c")

@@ -1,8 +1,9 @@
 """The session that keeps a rollout's conversation, and the sample made of it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from inspect import signature
 from typing import Any, cast, override
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -20,6 +21,16 @@ from osmosis_ai.rollout.types.copying import deep_copy
 _log = logging.getLogger(__name__)
 
 type _Wrapper = RunContextWrapper[Any]
+
+
+def _with_signature[TMethod: Callable[..., object]](method: TMethod) -> TMethod:
+    """Keep a method's signature on it.
+
+    At every step of a run the Agents SDK looks whether all four methods of a session take a
+    `wrapper`, and without this `inspect` puts each signature together anew each time.
+    """
+    vars(method)["__signature__"] = signature(method)
+    return method
 
 
 class OsmosisMemorySession:
@@ -55,6 +66,7 @@ class OsmosisMemorySession:
             keep_traces_at_home()
             self._context.set_sample_source(self._source)
 
+    @_with_signature
     async def get_items(
         self, limit: int | None = None, *, wrapper: _Wrapper | None = None
     ) -> list[TResponseInputItem]:
@@ -65,6 +77,7 @@ class OsmosisMemorySession:
         first = 0 if limit is None else max(0, len(self._items) - max(0, limit))
         return deep_copy(self._items[first:])
 
+    @_with_signature
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: _Wrapper | None = None
     ) -> None:
@@ -74,6 +87,7 @@ class OsmosisMemorySession:
             self._runs.note_write(wrapper)
         self._items += deep_copy(items)
 
+    @_with_signature
     async def pop_item(self, *, wrapper: _Wrapper | None = None) -> TResponseInputItem | None:
         """Remove the newest item and return it, or None when there is none."""
         self._check_rollout()
@@ -81,6 +95,7 @@ class OsmosisMemorySession:
         self._source.record.forget(len(self._items))
         return item
 
+    @_with_signature
     async def clear_session(self, *, wrapper: _Wrapper | None = None) -> None:
         """Remove all items."""
         self._check_rollout()
