@@ -4,7 +4,8 @@ They are a mixture: the dataset's messages, which are in that form already and s
 policy's turns, which are known as it wrote them; and items of the framework, such as tool outputs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, cast
 
 from osmosis_ai.rollout import MessageDict
@@ -47,15 +48,11 @@ def sourced(items: Sequence[Item], turns: Turns) -> Iterator[tuple[Item | None, 
     Raises:
         agents.UserError: an item has no chat-completions form.
     """
-    waiting: list[Item] = []
-    for item in items:
-        if _is_part_of_assistant_turn(item):
-            waiting.append(item)
-            continue
-        yield from ((None, message) for message in _assistant_turns(waiting, turns))
-        waiting = []
-        yield item, _message(item, turns)
-    yield from ((None, message) for message in _assistant_turns(waiting, turns))
+    for is_assistant, some in groupby(items, _is_part_of_assistant_turn):
+        if is_assistant:
+            yield from ((None, message) for message in _assistant_turns(some, turns))
+        else:
+            yield from ((item, _message(item, turns)) for item in some)
 
 
 def _foreign(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
@@ -99,7 +96,7 @@ def _part(part: Any) -> Any:
             return part
 
 
-def _assistant_turns(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
+def _assistant_turns(items: Iterable[Item], turns: Turns) -> list[MessageDict]:
     messages: list[MessageDict] = []
     for reasoning, others in _by_reasoning(items):
         converted = chat_messages(others)
@@ -111,7 +108,7 @@ def _assistant_turns(items: Sequence[Item], turns: Turns) -> list[MessageDict]:
     return messages
 
 
-def _by_reasoning(items: Sequence[Item]) -> Iterator[tuple[str, list[Item]]]:
+def _by_reasoning(items: Iterable[Item]) -> Iterator[tuple[str, list[Item]]]:
     """Yield what was thought and what was said after it; the SDK's converter drops thoughts."""
     thought, said = "", list[Item]()
     for item in items:

@@ -89,18 +89,18 @@ class Turns:
 
     def split(self, items: Sequence[Item]) -> Iterator[Turn | Item]:
         """Yield the parts of a conversation: whole turns of the policy, and the other items."""
+        marks = [_mark(item) for item in items]
         place = 0
         while place < len(items):
-            length, part = self._part_at(items, place)
+            length, part = self._part_at(items[place], marks, place)
             yield part
             place += length
 
-    def _part_at(self, items: Sequence[Item], place: int) -> tuple[int, Turn | Item]:
-        first = items[place]
+    def _part_at(self, first: Item, marks: Sequence[_Mark], place: int) -> tuple[int, Turn | Item]:
         fitting = [
-            (len(marks), turn)
-            for marks, turn in self._by_first_mark.get(_mark(first), ())
-            if marks == [_mark(item) for item in items[place : place + len(marks)]]
+            (len(said), turn)
+            for said, turn in self._by_first_mark.get(marks[place], ())
+            if said == marks[place : place + len(said)]
         ]
         if not fitting:
             if first.get("type") == "function_call" and (call_id := first.get("call_id")):
