@@ -1,20 +1,21 @@
 """The Responses items that stand for a reply of the policy."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
 
 from agents.items import TResponseOutputItem
 from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
+    ResponseOutputRefusal,
     ResponseOutputText,
+    ResponseReasoningItem,
 )
+from openai.types.responses.response_reasoning_item import Summary
 
-from osmosis_ai.rollout.integrations.agents.openai_agents._sdk import output_items
 from osmosis_ai.rollout.policy import PolicyReply
 
-_ID_PREFIXES: Final = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
+type _Content = ResponseOutputText | ResponseOutputRefusal
 
 
 def reply_items(
@@ -27,16 +28,19 @@ def reply_items(
         number: Its place among the rollout's replies, which makes the items' ids.
         call_ids: The ids that the framework is to know the tool calls by.
     """
-    items = output_items(_plain(reply, call_ids))
-    if all(item.type == "reasoning" for item in items):
+    items: list[TResponseOutputItem] = []
+    if thought := reply.message.get("reasoning_content"):
+        items.append(_reasoning(f"rs_{number}_0", thought))
+    content = _content(reply)
+    if content or not call_ids:
         # An empty answer is an answer; the framework would keep nothing of it.
-        items.append(_empty_message())
-    for place, item in enumerate(items):
-        item.id = f"{_ID_PREFIXES.get(item.type, 'item')}_{number}_{place}"
-        if isinstance(item, ResponseFunctionToolCall):
-            item.status = "completed" if is_json(item.arguments) else "incomplete"
-        elif isinstance(item, ResponseOutputMessage) and reply.finish_reason == "length":
-            item.status = "incomplete"
+        content = content or [_text("")]
+        items.append(_message(f"msg_{number}_{len(items)}", content, reply.finish_reason))
+    calls = zip(call_ids, reply.tool_calls, strict=True)
+    items += [
+        _call(f"fc_{number}_{place}", call_id, call["function"])
+        for place, (call_id, call) in enumerate(calls, len(items))
+    ]
     return items
 
 
@@ -49,20 +53,41 @@ def is_json(arguments: str) -> bool:
     return True
 
 
-def _plain(reply: PolicyReply, call_ids: Sequence[str]) -> dict[str, Any]:
-    """Return the reply's message without what OpenAI's types do not know."""
-    known = ("content", "refusal", "reasoning_content")
-    message: dict[str, Any] = {key: reply.message.get(key) for key in known}
-    if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": call["function"]}
-            for call_id, call in zip(call_ids, reply.tool_calls, strict=True)
-        ]
-    return {"role": "assistant", **message}
+def _reasoning(item_id: str, thought: str) -> ResponseReasoningItem:
+    summary = [Summary(text=thought, type="summary_text")]
+    return ResponseReasoningItem(id=item_id, summary=summary, type="reasoning")
 
 
-def _empty_message() -> ResponseOutputMessage:
-    text = ResponseOutputText(text="", type="output_text", annotations=[], logprobs=[])
+def _message(item_id: str, content: list[_Content], finish_reason: str) -> ResponseOutputMessage:
     return ResponseOutputMessage(
-        id="", content=[text], role="assistant", status="completed", type="message"
+        id=item_id,
+        content=content,
+        role="assistant",
+        status="incomplete" if finish_reason == "length" else "completed",
+        type="message",
     )
+
+
+def _call(item_id: str, call_id: str, function: Mapping[str, str]) -> ResponseFunctionToolCall:
+    arguments = function["arguments"]
+    return ResponseFunctionToolCall(
+        id=item_id,
+        call_id=call_id,
+        name=function["name"],
+        arguments=arguments,
+        status="completed" if is_json(arguments) else "incomplete",
+        type="function_call",
+    )
+
+
+def _content(reply: PolicyReply) -> list[_Content]:
+    content: list[_Content] = []
+    if reply.text:
+        content.append(_text(reply.text))
+    if refusal := reply.message.get("refusal"):
+        content.append(ResponseOutputRefusal(refusal=refusal, type="refusal"))
+    return content
+
+
+def _text(text: str) -> ResponseOutputText:
+    return ResponseOutputText(text=text, type="output_text", annotations=[], logprobs=[])

@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 
 from agents.agent_output import AgentOutputSchemaBase
 from agents.handoffs import Handoff
-from agents.items import TResponseOutputItem, TResponseStreamEvent
+from agents.items import TResponseStreamEvent
 from agents.models.chatcmpl_converter import Converter
 from agents.models.chatcmpl_stream_handler import ChatCmplStreamHandler
 from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool import Tool
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
+from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response
 
 from osmosis_ai.rollout import MessageDict
@@ -69,11 +69,6 @@ def chat_tool_choice(choice: Any) -> str | dict[str, Any] | None:
 def chat_response_format(schema: AgentOutputSchemaBase | None) -> dict[str, Any] | None:
     """Return the chat-completions `response_format` for an agent's `output_type`."""
     return _given(Converter.convert_response_format(schema))
-
-
-def output_items(message: Mapping[str, Any]) -> list[TResponseOutputItem]:
-    """Return the Responses items of an assistant's chat-completions message."""
-    return Converter.message_to_output_items(ChatCompletionMessage.model_validate(message))
 
 
 def chunk(
