@@ -74,7 +74,7 @@ def our_app(gate: asyncio.Event | None) -> Any:
 
 def floor_app(gate: asyncio.Event | None) -> Any:
     """Return a bare ASGI app that calls back twice for each POST, over our transport."""
-    from osmosis_ai.rollout.policy.transport import PooledTransport
+    from osmosis_ai.rollout.client._transport import PooledTransport
 
     ready: list[tuple[dict[str, Any], bytes]] = []
     completion = json.dumps({"status": "success", "rollout_id": "x" * 16}).encode()
@@ -327,7 +327,7 @@ async def in_turns(one: Callable[[int], Awaitable[object]], at_once: int, count:
 
 
 def new_client() -> httpx.AsyncClient:
-    from osmosis_ai.rollout.policy.transport import PooledTransport
+    from osmosis_ai.rollout.client._transport import PooledTransport
 
     return httpx.AsyncClient(transport=PooledTransport(), timeout=120)
 

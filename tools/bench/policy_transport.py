@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -60,8 +60,40 @@ async def serve() -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
+type Post = Callable[[str], Awaitable[bytes]]
+"""Sends the request to a URL and returns the answer's body."""
+
+
+def posting_with(client: Any) -> Post:
+    """Return what posts with a client of httpx's API."""
+
+    async def post(url: str) -> bytes:
+        async with client.stream("POST", url, content=REQUEST) as response:
+            return b"".join([data async for data in response.aiter_bytes()])
+
+    return post
+
+
 @asynccontextmanager
-async def httpx_client() -> AsyncIterator[Any]:
+async def aiohttp_client() -> AsyncIterator[Post]:
+    """aiohttp by itself, without a limit on connections."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=600),
+    ) as session:
+
+        async def post(url: str) -> bytes:
+            async with session.post(url, data=REQUEST) as response:
+                return b"".join([data async for data in response.content.iter_any()])
+
+        yield post
+
+
+@asynccontextmanager
+async def httpx_client() -> AsyncIterator[Post]:
     """httpx on its own transport, without a limit on connections."""
     import httpx
 
@@ -69,20 +101,20 @@ async def httpx_client() -> AsyncIterator[Any]:
         limits=httpx.Limits(max_connections=None, keepalive_expiry=4.0),
         timeout=httpx.Timeout(600, connect=30, pool=None),
     ) as client:
-        yield client
+        yield posting_with(client)
 
 
 @asynccontextmanager
-async def httpx_default_client() -> AsyncIterator[Any]:
+async def httpx_default_client() -> AsyncIterator[Post]:
     """httpx as it comes: 100 connections, and waiting for one counts as a failure."""
     import httpx
 
     async with httpx.AsyncClient() as client:
-        yield client
+        yield posting_with(client)
 
 
 @asynccontextmanager
-async def httpx_aiohttp_client() -> AsyncIterator[Any]:
+async def httpx_aiohttp_client() -> AsyncIterator[Post]:
     """httpx over aiohttp's connector, without a limit on connections."""
     import aiohttp
     import httpx
@@ -96,11 +128,11 @@ async def httpx_aiohttp_client() -> AsyncIterator[Any]:
         transport=AiohttpTransport(client=session),
         timeout=httpx.Timeout(600, connect=30, pool=None),
     ) as client:
-        yield client
+        yield posting_with(client)
 
 
 @asynccontextmanager
-async def httpx2_client() -> AsyncIterator[Any]:
+async def httpx2_client() -> AsyncIterator[Post]:
     """httpx2 on its own transport, without a limit on connections."""
     import httpx2
 
@@ -108,7 +140,7 @@ async def httpx2_client() -> AsyncIterator[Any]:
         limits=httpx2.Limits(max_connections=None, keepalive_expiry=4.0),
         timeout=httpx2.Timeout(600, connect=30, pool=None),
     ) as client:
-        yield client
+        yield posting_with(client)
 
 
 TRANSPORTS: Final[dict[str, Callable[[], Any]]] = {
@@ -116,6 +148,7 @@ TRANSPORTS: Final[dict[str, Callable[[], Any]]] = {
     "httpx (default pool)": httpx_default_client,
     "httpx-aiohttp": httpx_aiohttp_client,
     "httpx2": httpx2_client,
+    "aiohttp": aiohttp_client,
 }
 
 
@@ -125,22 +158,19 @@ async def measure(transport: str, streams: int, url: str) -> dict[str, float]:
     waiting = iter(range(calls))
     failures = 0
 
-    async def caller(client: Any) -> None:
+    async def caller(post: Post) -> None:
         nonlocal failures
         for _ in waiting:
             try:
-                async with client.stream("POST", url, content=REQUEST) as response:
-                    body = b"".join([data async for data in response.aiter_bytes()])
-                failures += WHOLE not in body
+                failures += WHOLE not in await post(url)
             except Exception:
                 failures += 1
 
-    async with TRANSPORTS[transport]() as client:
+    async with TRANSPORTS[transport]() as post:
         # The first call pays for imports and the TLS context.
-        async with client.stream("POST", url, content=REQUEST) as response:
-            await response.aread()
+        await post(url)
         cpu, wall = time.process_time(), time.perf_counter()
-        await asyncio.gather(*(caller(client) for _ in range(streams)))
+        await asyncio.gather(*(caller(post) for _ in range(streams)))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {"cpu_ms": 1000 * cpu / calls, "wall_sec": wall, "failed": failures, "calls": calls}
 

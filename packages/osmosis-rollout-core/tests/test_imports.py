@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 # Optional for everyone who only defines workflows and graders.
-OPTIONAL = {"httpx", "fastapi", "strands", "agents", "typer", "rich", "anyio", "pytest"}
+OPTIONAL = {"aiohttp", "httpx", "fastapi", "strands", "agents", "typer", "rich", "anyio", "pytest"}
 
 
 def imported_by(code: str) -> set[str]:

@@ -160,7 +160,7 @@ async def test_nothing_is_kept_of_calls_that_have_ended() -> None:
 
     def followed() -> list[object]:
         gc.collect()
-        ends = [item for item in gc.get_objects() if type(item).__name__ == "_End"]
+        ends = [item for item in gc.get_objects() if type(item).__name__ == "AnswerWithin"]
         return [end for end in ends if end not in before]
 
     before: list[object] = []

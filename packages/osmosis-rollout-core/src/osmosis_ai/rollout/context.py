@@ -2,8 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,8 +135,7 @@ class RolloutContext:
         self._has_ended = True
         self._stop_calls()
 
-    @contextmanager
-    def policy_call(self, stop: Callable[[], None]) -> Generator[None]:
+    def follow_call(self, stop: Callable[[], None]) -> None:
         """Follow a call to the policy, which `stop` ends if the rollout is over first.
 
         Args:
@@ -148,12 +146,12 @@ class RolloutContext:
         """
         # Noted first: an end that another thread brings about in between finds it.
         self._stops.add(stop)
-        try:
-            if self._has_ended or not self._entered:
-                raise self.ended_error()
-            yield
-        finally:
-            self._stops.discard(stop)
+        if self._has_ended or not self._entered:
+            raise self.ended_error()
+
+    def forget_call(self, stop: Callable[[], None]) -> None:
+        """Follow a call no more, whether it was followed or refused."""
+        self._stops.discard(stop)
 
     def ended_error(self) -> RolloutEndedError:
         """Return what a call to the policy raises when the rollout is over."""

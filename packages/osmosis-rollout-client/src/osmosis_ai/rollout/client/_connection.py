@@ -140,7 +140,7 @@ class Connection:
         if self._http is None:
             import httpx
 
-            from osmosis_ai.rollout.policy.transport import PooledTransport
+            from osmosis_ai.rollout.client._transport import PooledTransport
 
             # One long poll is open per rollout, and their number is the caller's to bound.
             self._http = httpx.AsyncClient(transport=PooledTransport(), trust_env=False)

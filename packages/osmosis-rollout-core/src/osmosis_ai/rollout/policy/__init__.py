@@ -1,7 +1,7 @@
 """The client through which agents call the current policy.
 
 One streaming route, `POST <url>/chat/completions`, spoken strictly: what comes back is one whole
-answer of the policy, or an error. httpx is imported at the first call.
+answer of the policy, or an error. aiohttp is imported at the first call.
 """
 
 from osmosis_ai.rollout.context import RolloutEndedError

@@ -4,8 +4,16 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
-from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit, urlunsplit
+from typing import Final, Self, cast
+from urllib.parse import (
+    SplitResult,
+    parse_qsl,
+    unquote,
+    unquote_plus,
+    urlencode,
+    urlsplit,
+    urlunsplit,
+)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
@@ -119,14 +127,22 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 def _query(given: str, extra: Mapping[str, object]) -> str:
     if not extra:
         return ""
-    # Here, so that calls without it import and build nothing for it.
-    import httpx
-
     taken = {name for name, _ in parse_qsl(given, keep_blank_values=True)}
     if repeated := sorted(taken & extra.keys()):
         msg = f"extra_query cannot set {', '.join(repeated)}, which the policy's URL has already"
         raise ValueError(msg)
-    return str(httpx.QueryParams(cast("dict[str, Any]", dict(extra))))
+    pairs = [(name, _spelled(one)) for name, value in extra.items() for one in _each(value)]
+    return urlencode(pairs)
+
+
+def _each(value: object) -> Iterable[object]:
+    return cast("Iterable[object]", value) if isinstance(value, list | tuple) else (value,)
+
+
+def _spelled(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _values(query: str) -> Iterator[str]:

@@ -2,29 +2,27 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
 
 from osmosis_ai.rollout.policy._endpoint import Endpoint
 from osmosis_ai.rollout.policy._errors import PolicyError
-from osmosis_ai.rollout.policy._pool import SILENCE_SEC
-from osmosis_ai.rollout.policy._proxies import environment_proxy
 from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
-from osmosis_ai.rollout.policy.transport import in_slices, retry_after_sec
+from osmosis_ai.rollout.policy.transport import (
+    FAILURES,
+    FINAL_FAILURES,
+    environment_proxy,
+    failure_reason,
+    retry_after_sec,
+    send,
+)
 
 _BACKOFF_SEC: Final = (0.5, 1.0)
 _MAX_RETRY_AFTER_SEC: Final = 30.0
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
-_RETRIED_ERRORS: Final = (
-    httpx.NetworkError,
-    httpx.RemoteProtocolError,
-    httpx.ConnectTimeout,
-    httpx.ProxyError,
-)
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
 _REFUSAL_SEC: Final = 2.0
 _DRAIN_SEC: Final = 0.2
@@ -42,18 +40,15 @@ class _TransientError(Exception):
 class Answer:
     """A successful response whose body has begun; close it when done."""
 
-    def __init__(
-        self, endpoint: Endpoint, response: httpx.Response, first: bytes, rest: AsyncIterator[bytes]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, response: aiohttp.ClientResponse, first: bytes) -> None:
         self._endpoint = endpoint
         self._response = response
         self._first = first
-        self._rest = rest
 
     @property
     def is_json(self) -> bool:
         """Whether the body is one JSON document rather than an event stream."""
-        kind = self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = self._response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         return kind == "application/json" or self._first.lstrip().startswith(b"{")
 
     async def read(self) -> bytes:
@@ -66,8 +61,8 @@ class Answer:
             data, self._first = self._first, b""
             return data
         try:
-            return await anext(self._rest, b"")
-        except httpx.HTTPError as error:
+            return await self._response.content.readany()
+        except FAILURES as error:
             msg = f"the policy's answer broke off: {_describe(error, self._endpoint)}"
             raise PolicyError(msg) from error
 
@@ -86,16 +81,18 @@ class Answer:
         """Read past the end of the answer, if it comes soon: only a body that was read to its end
         leaves its connection to the next call.
         """
+        if self._response.content.at_eof():
+            return
         with suppress(PolicyError, TimeoutError):
             async with asyncio.timeout(_DRAIN_SEC):
                 await self.read_all()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close the response, and the connection too unless the body was read to its end."""
-        await self._response.aclose()
+        self._response.close()
 
 
-async def open_answer(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -> Answer:
+async def open_answer(session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes) -> Answer:
     """Send the request and return the answer once its first byte is there.
 
     Connection errors, 429, 502, 503 and 504 are tried again twice; the server's `Retry-After` sets
@@ -106,83 +103,67 @@ async def open_answer(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes
     """
     for backoff in _BACKOFF_SEC:
         try:
-            return await _attempt(client, endpoint, body)
+            return await _attempt(session, endpoint, body)
         except _TransientError as failure:
             wait = failure.retry_after
         await asyncio.sleep(backoff * random.uniform(1, 1.2) if wait is None else wait)
     try:
-        return await _attempt(client, endpoint, body)
+        return await _attempt(session, endpoint, body)
     except _TransientError as failure:
         raise failure.error from failure.__cause__
 
 
-async def _attempt(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes) -> Answer:
+async def _attempt(session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes) -> Answer:
     headers = {
         **endpoint.extra_headers,
         "Accept": "text/event-stream, application/json",
         # A compressed stream comes in the compressor's blocks instead of as it is made.
         "Accept-Encoding": "identity",
-        "Content-Length": str(len(body)),
         "Content-Type": "application/json",
     }
     if endpoint.authorization:
         headers["Authorization"] = endpoint.authorization
-    request = client.build_request("POST", endpoint.url, content=in_slices(body), headers=headers)
     try:
-        response = await client.send(request, stream=True)
+        response = await send(session, "POST", endpoint.url, headers, body)
         return await _begin(endpoint, response)
-    except _RETRIED_ERRORS as error:
-        msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
-        raise _TransientError(PolicyError(msg)) from error
-    except (httpx.LocalProtocolError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        # Its text can repeat headers, so neither show nor chain it.
-        msg = f"the request to {endpoint.shown} cannot be sent ({type(error).__name__})"
-        raise PolicyError(msg) from None
-    except httpx.HTTPError as error:
-        msg = f"the policy endpoint gave no answer: {_describe(error, endpoint)}"
-        raise PolicyError(msg) from error
+    except FAILURES as error:
+        failed = PolicyError(f"the policy endpoint gave no answer: {_describe(error, endpoint)}")
+        if isinstance(error, FINAL_FAILURES):
+            raise failed from error
+        raise _TransientError(failed) from error
 
 
-async def _begin(endpoint: Endpoint, response: httpx.Response) -> Answer:
+async def _begin(endpoint: Endpoint, response: aiohttp.ClientResponse) -> Answer:
     try:
-        if not response.is_success:
+        if response.status // 100 != 2:
             raise await _refusal(endpoint, response)
-        rest = response.aiter_bytes()
-        return Answer(endpoint, response, await anext(rest, b""), rest)
+        return Answer(endpoint, response, await response.content.readany())
     except BaseException:
-        await response.aclose()
+        response.close()
         raise
 
 
-async def _refusal(endpoint: Endpoint, response: httpx.Response) -> Exception:
+async def _refusal(endpoint: Endpoint, response: aiohttp.ClientResponse) -> Exception:
     body = b""
     # The status is known, and that the rest does not come must not make it a timeout.
-    with suppress(httpx.HTTPError, TimeoutError):
+    with suppress(*FAILURES):
         async with asyncio.timeout(_REFUSAL_SEC):
-            async for data in response.aiter_bytes():
+            while len(body) < _MAX_REFUSAL_BYTES and (data := await response.content.readany()):
                 body += data
-                if len(body) >= _MAX_REFUSAL_BYTES:
-                    break
-    message = bounded(endpoint.redact(refusal_message(response.status_code, body)))
-    error = PolicyError(message, status=response.status_code)
-    if response.status_code not in _RETRIED_STATUSES:
+    message = bounded(endpoint.redact(refusal_message(response.status, body)))
+    error = PolicyError(message, status=response.status)
+    if response.status not in _RETRIED_STATUSES:
         return error
     return _TransientError(error, _retry_after(response))
 
 
-def _retry_after(response: httpx.Response) -> float | None:
-    seconds = retry_after_sec(response.headers.get("retry-after", ""))
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    seconds = retry_after_sec(response.headers.get("Retry-After", ""))
     return None if seconds is None else min(seconds, _MAX_RETRY_AFTER_SEC)
 
 
-def _describe(error: httpx.HTTPError, endpoint: Endpoint) -> str:
-    if isinstance(error, httpx.ReadTimeout):
-        text = f"nothing came for {SILENCE_SEC:.0f} s"
-    elif isinstance(error, httpx.ReadError):
-        text = "the connection was lost"
-    else:
-        text = endpoint.redact(bounded(str(error))) or type(error).__name__
+def _describe(error: Exception, endpoint: Endpoint) -> str:
     target = urlsplit(endpoint.shown)
     proxy = environment_proxy(target.scheme, target.hostname or "")
     route = f" through the environment's proxy {proxy.url}" if proxy else ""
-    return f"{text} ({endpoint.shown}{route})"
+    return f"{endpoint.redact(failure_reason(error))} ({endpoint.shown}{route})"

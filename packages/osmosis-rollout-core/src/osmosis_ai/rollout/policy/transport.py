@@ -1,135 +1,154 @@
-"""The transport under httpx: aiohttp's connector, and the environment's proxies where they apply.
+"""HTTP over aiohttp, past the environment's proxies or through them, and why it failed.
 
-httpx's own pool looks at every connection for every request, which at 512 streams costs twenty
-times as much; `tools/bench/policy_transport.py` has the comparison. For whoever else keeps many
-requests open at once, too, together with what every sender of requests needs.
+For the policy's calls, and for whoever else keeps many requests open at once. httpx's own pool
+looks at every connection for every request, which at 512 streams costs twenty times as much, and
+the layers of its client cost more than aiohttp's whole exchange; `tools/bench/policy_transport.py`
+has the comparison.
 """
 
 import os
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Final, override
+from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
-import httpx
-from httpx_aiohttp import AiohttpTransport
+import certifi
+from aiohttp.http import HttpProcessingError
 
 from osmosis_ai.rollout.policy._endpoint import basic_authorization
-from osmosis_ai.rollout.policy._pool import pooled_client, pooled_transport
+from osmosis_ai.rollout.policy._pool import PooledSession
 from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
 
 __all__ = [
-    "PooledTransport",
+    "FAILURES",
+    "FINAL_FAILURES",
+    "PooledSession",
     "Proxy",
+    "UnsendableError",
     "basic_authorization",
     "environment_proxy",
-    "in_slices",
-    "pooled_client",
-    "pooled_transport",
+    "failure_reason",
+    "new_session",
     "retry_after_sec",
+    "send",
     "tls_context",
 ]
 
+FAILURES: Final = (aiohttp.ClientError, HttpProcessingError, OSError)
+"""What a request, or the reading of its answer, may fail with; timeouts are among them."""
+
+# Deadlines are the rollouts' own. These are for peers that died without a word.
+_CONNECT_SEC: Final = 30.0
+_SILENCE_SEC: Final = 600.0
 # uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
 _IDLE_SEC: Final = 4.0
 _SLICE_BYTES: Final = 256 * 1024
 
 
-class _Answer(httpx.AsyncByteStream):
-    """An answer's body whose closing takes nothing back of what was read."""
-
-    def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
-        assert isinstance(stream, httpx.AsyncByteStream)
-        self._stream = stream
-
-    @override
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._stream.__aiter__()
-
-    @override
-    async def aclose(self) -> None:
-        # Closing waits for the request to be sent, and a server that answers early (413) may not
-        # have read it.
-        with suppress(OSError, aiohttp.ClientError):
-            await self._stream.aclose()
+class UnsendableError(aiohttp.ClientError):
+    """A request is wrong in itself, or its proxy is, and another attempt would be as well."""
 
 
-class PooledTransport(httpx.AsyncBaseTransport):
-    """Sends requests over one connector, through a proxy where the environment asks for it.
+FINAL_FAILURES: Final = (UnsendableError, aiohttp.SocketTimeoutError)
+"""Those that are not tried again; who took a request, and then said nothing for so long, is not
+asked to do it twice.
+"""
 
-    As many connections are open as requests are, and no request waits for one. Loopback is never
-    behind a proxy. It has to be made inside the event loop that uses it.
+
+def new_session() -> aiohttp.ClientSession:
+    """Return a session with connections of its own, inside the event loop that will use it.
+
+    As many connections are open as requests are, and no request waits for one.
     """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls_context()),
+        # One endpoint's cookies are none of the next one's business.
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SEC, sock_read=_SILENCE_SEC
+        ),
+    )
 
-    def __init__(self) -> None:
-        self._tls = tls_context()
-        self._session = aiohttp.ClientSession(
-            # The running rollouts bound the connections, and no call waits for one.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=self._tls),
-            # One endpoint's cookies are none of the next one's business.
-            cookie_jar=aiohttp.DummyCookieJar(),
+
+async def send(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+) -> aiohttp.ClientResponse:
+    """Send a request and return its response once the head is there; close it when done.
+
+    It goes through a proxy where the environment asks for that; loopback is never behind one.
+    Redirects are not followed.
+
+    Raises:
+        aiohttp.ClientError: nothing came of it; `FAILURES` are what it may be.
+        UnsendableError: nothing can come of it.
+    """
+    target = urlsplit(url)
+    proxy = environment_proxy(target.scheme, target.hostname or "")
+    if proxy and not proxy.url.startswith("http"):
+        msg = "the environment names a proxy, and only http:// and https:// ones can be used"
+        raise UnsendableError(msg)
+    key = proxy.authorization if proxy else None
+    try:
+        return await session.request(
+            method,
+            url,
+            headers=headers if body is None else {**headers, "Content-Length": str(len(body))},
+            data=body if body is None or len(body) <= _SLICE_BYTES else _slices(body),
+            allow_redirects=False,
+            proxy=proxy.url if proxy else None,
+            # aiohttp turns it into Proxy-Authorization.
+            proxy_headers={"Authorization": key} if key else None,
         )
-        self._by_proxy: dict[Proxy | None, AiohttpTransport] = {}
-
-    @override
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        proxy = environment_proxy(request.url.scheme, request.url.host)
-        if proxy not in self._by_proxy:
-            self._by_proxy[proxy] = self._through(proxy)
-        try:
-            response = await self._by_proxy[proxy].handle_async_request(request)
-        except httpx.ConnectTimeout as error:
-            # httpx-aiohttp calls every failure to connect a timeout.
-            if isinstance(error.__cause__, aiohttp.ClientConnectorError):
-                raise _connect_error(error.__cause__) from error.__cause__
-            raise
-        except aiohttp.ClientError as error:
-            # What httpx-aiohttp has no word for: the server's bytes are no HTTP.
-            msg = "the server did not answer in HTTP"
-            raise httpx.RemoteProtocolError(msg) from error
-        response.stream = _Answer(response.stream)
-        return response
-
-    def _through(self, proxy: Proxy | None) -> AiohttpTransport:
-        if proxy is None:
-            return AiohttpTransport(verify=self._tls, client=self._session)
-        if not proxy.url.startswith("http"):
-            msg = "only http:// and https:// proxies can be used"
-            raise httpx.ProxyError(msg)
-        # aiohttp turns it into Proxy-Authorization.
-        headers = {"Authorization": proxy.authorization} if proxy.authorization else None
-        route = httpx.Proxy(proxy.url, headers=headers)
-        return AiohttpTransport(verify=self._tls, client=self._session, proxy=route)
-
-    @override
-    async def aclose(self) -> None:
-        await self._session.close()
-
-
-def _connect_error(error: aiohttp.ClientConnectorError) -> httpx.ConnectError:
-    if isinstance(error, aiohttp.ClientSSLError):
-        return httpx.ConnectError(str(error))
-    # aiohttp's own text speaks of TLS settings, and shows asyncio's calls.
-    number = error.os_error.errno or 0
-    reason = os.strerror(number) if number > 0 else str(error.os_error)
-    return httpx.ConnectError(f"cannot connect to {error.host}:{error.port}: {reason}")
-
-
-def in_slices(body: bytes) -> bytes | AsyncIterator[bytes]:
-    """Return a request's content: a large body written at once would hold up the loop.
-
-    The request needs its `Content-Length` set, else slices are sent chunked.
-    """
-    return body if len(body) <= _SLICE_BYTES else _slices(body)
+    except aiohttp.ClientConnectionError:
+        raise  # a certificate that is refused is a ValueError too
+    except (ValueError, aiohttp.NonHttpUrlClientError) as error:
+        # Its text can repeat headers, so neither show nor chain it.
+        msg = f"the request cannot be sent ({type(error).__name__})"
+        raise UnsendableError(msg) from None
 
 
 async def _slices(body: bytes) -> AsyncIterator[bytes]:
+    # A large body written at once would hold up the loop.
     for start in range(0, len(body), _SLICE_BYTES):
         yield body[start : start + _SLICE_BYTES]
+
+
+def failure_reason(error: Exception) -> str:
+    """Return for people what one of the `FAILURES` is; it repeats nothing that was sent or came."""
+    match error:
+        case UnsendableError():
+            return str(error)
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered with {error.status}"
+        case aiohttp.ClientConnectorCertificateError():
+            cause = error.certificate_error
+            return f"cannot connect to {error.host}:{error.port}: {cause}"
+        case aiohttp.ClientConnectorError():
+            # aiohttp's own text speaks of TLS settings, and shows asyncio's calls.
+            return f"cannot connect to {error.host}:{error.port}: {_os_reason(error.os_error)}"
+        case aiohttp.ConnectionTimeoutError():
+            return f"no connection within {_CONNECT_SEC:.0f} s"
+        case TimeoutError():
+            return f"nothing came for {_SILENCE_SEC:.0f} s"
+        case aiohttp.ClientPayloadError() | aiohttp.ClientConnectionError() | OSError():
+            return "the connection was lost"
+        case _:
+            return "the server did not answer in HTTP"
+
+
+def _os_reason(error: OSError) -> str:
+    number = error.errno or 0
+    # TLS numbers its errors by itself.
+    is_of_system = number > 0 and not isinstance(error, ssl.SSLError)
+    return os.strerror(number) if is_of_system else str(error)
 
 
 def retry_after_sec(value: str) -> float | None:
@@ -151,6 +170,11 @@ def retry_after_sec(value: str) -> float | None:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return what servers' certificates are checked with."""
+    """Return what servers' certificates are checked with: certifi's list, or `SSL_CERT_FILE` and
+    `SSL_CERT_DIR`.
+    """
     # Reading the certificates takes tens of milliseconds, and any number of loops can share them.
-    return httpx.create_ssl_context()
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file or folder:
+        return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    return ssl.create_default_context(cafile=certifi.where())

@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
+import aiohttp
 
 from osmosis_ai.rollout.policy.transport import (
+    FAILURES,
+    PooledSession,
+    UnsendableError,
     basic_authorization,
     environment_proxy,
-    in_slices,
-    pooled_transport,
+    failure_reason,
     retry_after_sec,
+    send,
 )
 from osmosis_ai.rollout.server._auth import ControllerAuth
 
@@ -24,14 +27,6 @@ ATTEMPT_SEC: Final = 10.0
 LARGEST_ANSWER_MIB: Final = 16
 
 _RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
-# What we did wrong ourselves goes wrong every time; its text can repeat a header.
-_LOCAL_ERRORS: Final = (
-    httpx.InvalidURL,
-    httpx.LocalProtocolError,
-    httpx.UnsupportedProtocol,
-    ValueError,
-)
-_LONGEST_REASON: Final = 300
 
 _log = logging.getLogger(__name__)
 
@@ -107,32 +102,30 @@ async def post(target: Target, key: str, body: bytes) -> Answer:
             return await _exchange(target, key, body)
     except TimeoutError:
         return _lost(target, f"no whole answer came within {ATTEMPT_SEC:g} s")
-    except _LOCAL_ERRORS as error:
-        return Answer(problem=f"the request cannot be sent ({type(error).__name__})")
-    except httpx.HTTPError as error:
-        return _lost(target, str(error) or type(error).__name__)
+    except UnsendableError as error:
+        return Answer(problem=failure_reason(error))
+    except FAILURES as error:
+        return _lost(target, failure_reason(error))
 
 
 async def _exchange(target: Target, key: str, body: bytes) -> Answer:
     headers = {
         **target.authorization,
         "Accept-Encoding": "identity",
-        "Content-Length": str(len(body)),
         "Content-Type": "application/json",
         "Idempotency-Key": key,
     }
-    request = httpx.Request("POST", target.url, content=in_slices(body), headers=headers)
-    async with pooled_transport() as transport:
-        response = await transport.handle_async_request(request)
+    async with PooledSession() as session:
+        response = await send(session, "POST", target.url, headers, body)
         try:
             return await _judge(target, response)
         finally:
-            await response.aclose()
+            response.close()
 
 
-async def _judge(target: Target, response: httpx.Response) -> Answer:
-    status = response.status_code
-    if response.is_success:
+async def _judge(target: Target, response: aiohttp.ClientResponse) -> Answer:
+    status = response.status
+    if status // 100 == 2:
         # An answer that breaks off may belong to a peer that does not know of the delivery; the
         # key lets one that does tell the repeat.
         return Answer(status, await _read(target, response))
@@ -144,9 +137,9 @@ async def _judge(target: Target, response: httpx.Response) -> Answer:
     )
 
 
-async def _read(target: Target, response: httpx.Response) -> bytes:
+async def _read(target: Target, response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
-    async for data in response.aiter_bytes():
+    while data := await response.content.readany():
         body += data
         if len(body) > LARGEST_ANSWER_MIB << 20:
             _log.warning(
@@ -162,4 +155,4 @@ def _lost(target: Target, reason: str) -> Answer:
     parts = urlsplit(target.url)
     proxy = environment_proxy(parts.scheme, parts.hostname or "")
     route = f", through the environment's proxy {proxy.url}" if proxy else ""
-    return Answer(problem=target.redact(reason)[:_LONGEST_REASON] + route, may_pass=True)
+    return Answer(problem=target.redact(reason) + route, may_pass=True)

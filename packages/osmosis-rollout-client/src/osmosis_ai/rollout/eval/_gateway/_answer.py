@@ -1,19 +1,14 @@
 """One upstream, and one answer of it."""
 
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
-from osmosis_ai.rollout.policy.answers import Endpoint, bounded
-from osmosis_ai.rollout.policy.transport import environment_proxy
-
-FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a request, or the reading of its answer, may fail with."""
+from osmosis_ai.rollout.policy.answers import Endpoint
+from osmosis_ai.rollout.policy.transport import FAILURES, environment_proxy, failure_reason
 
 
 class UpstreamError(Exception):
@@ -77,7 +72,7 @@ class Upstream:
         """Return what went wrong with it, for people."""
         proxy = environment_proxy(self.scheme, self.host)
         route = f" through the environment's proxy {proxy.url}" if proxy else ""
-        reason = self.endpoint.redact(bounded(_reason(error)))
+        reason = self.endpoint.redact(failure_reason(error))
         return f"{reason} ({self.endpoint.shown}{route})"
 
 
@@ -136,18 +131,3 @@ class Answer:
     def close(self) -> None:
         """End the call at the upstream too, unless it has been read to its end."""
         self.closing.close()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
-        error, aiohttp.ClientSSLError
-    ):
-        # aiohttp's own text speaks of TLS settings, and shows asyncio's calls.
-        number = error.os_error.errno or 0
-        reason = os.strerror(number) if number > 0 else str(error.os_error)
-        return f"cannot connect to {error.host}:{error.port}: {reason}"
-    if isinstance(error, TimeoutError):
-        return "nothing came in time"
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
-        return "the connection was lost"
-    return "the server did not answer in HTTP"

@@ -10,23 +10,19 @@ from typing import Any, Final
 
 import aiohttp
 
-from osmosis_ai.rollout.eval._gateway._answer import FAILURES, Answer, Upstream, UpstreamError
+from osmosis_ai.rollout.eval._gateway._answer import Answer, Upstream, UpstreamError
 from osmosis_ai.rollout.eval._gateway._extras import Asked, token_parameters, wanted_by
 from osmosis_ai.rollout.policy.answers import Endpoint
 from osmosis_ai.rollout.policy.transport import (
-    environment_proxy,
-    in_slices,
+    FAILURES,
+    FINAL_FAILURES,
+    new_session,
     retry_after_sec,
-    tls_context,
+    send,
 )
 
 _log = logging.getLogger(__name__)
 
-# Deadlines are the rollouts' own. These are for upstreams that died without a word.
-_CONNECT_SEC: Final = 30.0
-_SILENCE_SEC: Final = 600.0
-# uvicorn, and so most inference servers, drops an idle connection after 5 s: be first.
-_IDLE_SEC: Final = 4.0
 _LOOK_SEC: Final = 10.0
 
 TRIES: Final = 3
@@ -59,13 +55,7 @@ class Upstreams:
 
     def start(self) -> None:
         """Get ready to send."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls_context()),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=_CONNECT_SEC, sock_read=_SILENCE_SEC
-            ),
-        )
+        self._session = new_session()
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -78,11 +68,10 @@ class Upstreams:
         upstream = self._all[0]
         models: object = None
         try:
-            async with (
-                asyncio.timeout(_LOOK_SEC),
-                self._session.get(upstream.models_url, **_way_to(upstream, {})) as response,
-            ):
-                models = await response.json(content_type=None)
+            async with asyncio.timeout(_LOOK_SEC):
+                url, headers = upstream.models_url, _headers(upstream)
+                async with await send(self._session, "GET", url, headers) as response:
+                    models = await response.json(content_type=None)
         except (*FAILURES, UpstreamError, ValueError, RecursionError):
             pass  # not every engine has this route
         return token_parameters(models)
@@ -144,38 +133,26 @@ class Upstreams:
 
     async def _send(self, upstream: Upstream, body: bytes, retries: int) -> Answer:
         assert self._session is not None
-        headers = {
-            "Accept": "text/event-stream, application/json",
-            # A compressed stream comes in the compressor's blocks instead of as it is made.
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-        }
-        way = _way_to(upstream, headers)
         with ExitStack() as closing:
             closing.enter_context(upstream.busy())
-            response = await self._session.post(
-                upstream.endpoint.url, data=in_slices(body), allow_redirects=False, **way
-            )
+            url, headers = upstream.endpoint.url, _headers(upstream)
+            response = await send(self._session, "POST", url, headers, body)
             closing.callback(response.close)
             # A refusal says enough by its status: its body is not waited for here.
             first = b"" if response.status >= 300 else await response.content.readany()
             return Answer(upstream, response, first, retries, closing.pop_all())
 
 
-def _way_to(upstream: Upstream, headers: dict[str, str]) -> dict[str, Any]:
-    """Return what requests to an upstream need: its key, and the environment's proxy."""
+def _headers(upstream: Upstream) -> dict[str, str]:
+    headers = {
+        "Accept": "text/event-stream, application/json",
+        # A compressed stream comes in the compressor's blocks instead of as it is made.
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+    }
     if upstream.endpoint.authorization:
-        headers = headers | {"Authorization": upstream.endpoint.authorization}
-    proxy = environment_proxy(upstream.scheme, upstream.host)
-    if proxy is None:
-        return {"headers": headers}
-    if not proxy.url.startswith("http"):
-        msg = "the environment names a proxy, and only http:// and https:// ones can be used"
-        raise UpstreamError(msg)
-    # aiohttp turns it into Proxy-Authorization.
-    given = {"Authorization": proxy.authorization} if proxy.authorization else None
-    return {"headers": headers, "proxy": proxy.url, "proxy_headers": given}
+        headers["Authorization"] = upstream.endpoint.authorization
+    return headers
 
 
 class _Tries:
@@ -197,8 +174,7 @@ class _Tries:
     async def again_after_failure(self, upstream: Upstream, error: Exception) -> bool:
         """Tell, when it is time for it, whether to try again after an upstream gave no answer."""
         self._note_failure(upstream)
-        # What took the request, and then said nothing for so long, is not asked to do it twice.
-        if self._failures >= TRIES or isinstance(error, aiohttp.SocketTimeoutError):
+        if self._failures >= TRIES or isinstance(error, FINAL_FAILURES):
             return False
         if len(self._failed) == len(self._upstreams):
             self._failed.clear()
