@@ -1,7 +1,7 @@
 """Deep copies of conversations, which are JSON nearly throughout and may be long."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 # These never change, so a copy shares them.
@@ -33,17 +33,12 @@ def is_long(messages: Sequence[Any]) -> bool:
     return False
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    kind = cast("type[object]", type(value))
-    if kind in _ATOMS:
+def _copied(value: object, memo: dict[int, Any]) -> Any:
+    if type(value) in _ATOMS:
         return value
-    if kind is not list and kind is not dict:
-        return copy.deepcopy(value, memo)
     if (known := memo.get(id(value))) is not None:
         return known
-    if kind is list:
-        return _copied_list(value, memo)
-    return _copied_dict(value, memo)
+    return _COPIERS.get(type(value), copy.deepcopy)(value, memo)
 
 
 def _copied_list(value: list[Any], memo: dict[int, Any]) -> list[Any]:
@@ -58,5 +53,12 @@ def _copied_dict(value: dict[Any, Any], memo: dict[int, Any]) -> dict[Any, Any]:
     copied: dict[Any, Any] = {}
     memo[id(value)] = copied
     for key, item in value.items():
-        copied[_copied(key, memo)] = _copied(item, memo)
+        name = key if type(key) is str else _copied(key, memo)
+        copied[name] = item if type(item) in _ATOMS else _copied(item, memo)
     return copied
+
+
+_COPIERS: Final[Mapping[type, Callable[[Any, dict[int, Any]], Any]]] = {
+    list: _copied_list,
+    dict: _copied_dict,
+}
