@@ -21,7 +21,7 @@ _DELTA_KEYS: Final = frozenset(
     {"role", "content", "reasoning", "reasoning_content", "refusal", "tool_calls"}
 )
 # What is of another type is as good as absent.
-_KNOWN: Final[Mapping[str, Any]] = {"model": str, "created": int | float}
+_KNOWN: Final[Mapping[str, Any]] = {"model": str, "created": (int, float)}
 # Streamed in pieces of their own kind: keeping the first piece would pass off a part as the whole.
 _UNSUPPORTED: Final = ("audio", "function_call")
 # What proxies and inference servers write when they gave up on a generation.

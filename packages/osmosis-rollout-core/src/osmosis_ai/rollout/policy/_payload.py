@@ -15,6 +15,8 @@ MODEL_NAME: Final = "osmosis-rollout"
 # From here on encoding takes milliseconds that the other rollouts on the loop should not wait.
 _OFF_LOOP_CHARS: Final = 256 * 1024
 _CHARS_PER_MESSAGE: Final = 100
+# `json.dumps` would build one for each message.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 async def encode_request(
@@ -83,8 +85,7 @@ def _dump_message(message: Mapping[str, Any]) -> bytes:
 
 
 def _dump(value: object) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _rough_size(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -59,6 +59,8 @@ class ToolCalls:
         Raises:
             PolicyError: a fragment contradicts what came before, or could belong to several calls.
         """
+        if not fragments:
+            return ()
         read = [_read(item, place if are_whole else None) for place, item in enumerate(fragments)]
         anonymous = [part for part in read if (part.index, part.id, part.name) == (None,) * 3]
         if anonymous and len(read) > 1:
