@@ -53,6 +53,14 @@ async def sample_of(rollout: RolloutContext) -> RolloutSample:
     return sample
 
 
+def spoil(value: Any) -> None:
+    """Empty whatever can be emptied in a value."""
+    if isinstance(value, dict | list):
+        for item in list(value.values() if isinstance(value, dict) else value):
+            spoil(item)
+        value.clear()
+
+
 def counted(sample: RolloutSample) -> list[int]:
     blocks = [block for message in sample.messages for block in message["content"]]
     return [block["toolUse"]["input"]["to"] for block in blocks if "toolUse" in block]
@@ -208,6 +216,25 @@ async def test_sample_is_a_copy(policy: ScriptedPolicy, rollout: RolloutContext)
     assert agent.messages[1]["content"] == [{"text": "4"}]
     assert sample.trajectory_messages is not None
     assert sample.trajectory_messages[1]["content"] == "4"
+
+
+async def test_nobody_else_holds_what_a_sample_holds(
+    policy: ScriptedPolicy, rollout: RolloutContext
+) -> None:
+    """What is done to one sample changes neither the next request nor the next sample."""
+    policy.add(reply(tool_calls=[ToolCall("count", {"to": 4})]), "4", "done")
+    with rollout:
+        agent = build()
+        await agent.invoke_async()
+        sample, untouched = await sample_of(rollout), await sample_of(rollout)
+        assert sample.trajectory_messages is not None
+        for message in [*sample.messages, *sample.trajectory_messages]:
+            spoil(message)
+        again = await sample_of(rollout)
+        assert again == untouched
+        await agent.invoke_async("More.")
+    sent, sent_before = policy.requests[2].messages, policy.requests[1].messages
+    assert sent[: len(sent_before)] == sent_before
 
 
 async def test_unknown_blocks_cost_the_trajectory_only(

@@ -1,6 +1,5 @@
 """Chat-completions history into Strands messages, so that `ctx.prompt` can be given as it is."""
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any, cast
 
 from osmosis_ai.rollout import MessageDict
 from osmosis_ai.rollout.integrations.agents.strands._media import media_block
+from osmosis_ai.rollout.types.copying import deep_copy
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _CHAT_ONLY_KEYS = frozenset(
@@ -40,7 +40,7 @@ def from_chat(messages: Sequence[Mapping[str, Any]]) -> list[Translated]:
     """
     result: list[Translated] = []
     for index, message in enumerate(messages):
-        original = copy.deepcopy(dict(message))
+        original = deep_copy(dict(message))
         try:
             translated = _translate(original)
         except (KeyError, TypeError, AttributeError, ValueError) as error:

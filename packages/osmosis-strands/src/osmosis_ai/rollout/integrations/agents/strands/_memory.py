@@ -12,12 +12,20 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from osmosis_ai.rollout import MessageDict
 from osmosis_ai.rollout.integrations.agents.strands._to_chat import to_chat
 
 _BLANK = "[blank text]"
+
+
+def _digestible(value: object) -> str:
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
+
+
+# `json.dumps` would build one for each message of each turn.
+_ENCODER: Final = json.JSONEncoder(default=_digestible, skipkeys=True)
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,10 @@ class Origin:
     cut_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
+type Recalled = tuple[Mapping[str, Any], Origin | None]
+"""A message of a history, and its origin if it has one."""
+
+
 class Memory:
     """Origins by the content of the Strands messages that were made from them."""
 
@@ -46,15 +58,13 @@ class Memory:
         """Note where `message` comes from."""
         self._origins.setdefault(_fingerprint(message), []).append(origin)
 
-    def recall(
-        self, messages: Sequence[Mapping[str, Any]]
-    ) -> list[tuple[Mapping[str, Any], Origin | None]]:
+    def recall(self, messages: Sequence[Mapping[str, Any]]) -> list[Recalled]:
         """Return each message of a history with its origin, or None where it has none.
 
         Of messages with equal content the last gets the last origin, and so on backwards: what a
         window removes, and what a hook discards to try again, came earlier.
         """
-        result: list[tuple[Mapping[str, Any], Origin | None]] = []
+        result: list[Recalled] = []
         found: Counter[bytes] = Counter()
         for message in reversed(messages):
             fingerprint = _fingerprint(message)
@@ -75,25 +85,12 @@ class Memory:
             for turn in (origin.wire if origin else to_chat(message))
         ]
 
-    def archive(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict]:
-        """Translate a history into what an archive keeps.
-
-        Raises:
-            ValueError: a message of unknown origin has no chat-completions form.
-        """
-        return [
-            turn
-            for message, origin in self.recall(messages)
-            for turn in (origin.archive if origin else to_chat(message, archive=True))
-        ]
-
 
 def _fingerprint(message: Mapping[str, Any]) -> bytes:
     content = message["content"]
     if message["role"] == "assistant":
         content = [_as_written(block) for block in content if not _is_blank(block)]
-    text = json.dumps([message["role"], content], default=_digestible, skipkeys=True)
-    return hashlib.sha256(text.encode()).digest()
+    return hashlib.sha256(_ENCODER.encode([message["role"], content]).encode()).digest()
 
 
 def _is_blank(block: Mapping[str, Any]) -> bool:
@@ -106,7 +103,3 @@ def _as_written(block: Mapping[str, Any]) -> Mapping[str, Any]:
         return block
     use = block["toolUse"]
     return {"toolUse": [use["toolUseId"], use["input"]]}
-
-
-def _digestible(value: object) -> str:
-    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)

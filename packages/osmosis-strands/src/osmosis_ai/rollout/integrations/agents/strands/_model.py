@@ -1,6 +1,5 @@
 """The placeholder that users write into configs, and the model that it becomes."""
 
-import copy
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NoReturn, override
@@ -22,6 +21,7 @@ from osmosis_ai.rollout.integrations.agents.strands._stream import (
 )
 from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tool_choice, chat_tools
 from osmosis_ai.rollout.policy import PolicyClient, PolicyReply
+from osmosis_ai.rollout.types.copying import deep_copy
 
 
 class OsmosisRolloutModel(Model):
@@ -45,7 +45,7 @@ class OsmosisRolloutModel(Model):
     @property
     def settings(self) -> dict[str, Any]:
         """A copy of what the model was built with."""
-        return copy.deepcopy(self._config)
+        return deep_copy(self._config)
 
     @override
     def update_config(self, *args: Any, **model_config: Any) -> NoReturn:

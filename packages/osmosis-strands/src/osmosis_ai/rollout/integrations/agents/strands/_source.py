@@ -1,6 +1,5 @@
 """The sample of a Strands agent."""
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, override
@@ -9,9 +8,10 @@ from strands import Agent
 
 from osmosis_ai.rollout import MessageDict, RolloutSample, SampleSource
 from osmosis_ai.rollout.integrations.agents.strands._delegations import Delegations
-from osmosis_ai.rollout.integrations.agents.strands._memory import Memory
-from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tools
+from osmosis_ai.rollout.integrations.agents.strands._memory import Memory, Origin, Recalled
+from osmosis_ai.rollout.integrations.agents.strands._to_chat import chat_tools, to_chat
 from osmosis_ai.rollout.integrations.agents.strands._transcript import Transcript
+from osmosis_ai.rollout.types.copying import deep_copy
 
 _log = logging.getLogger(__name__)
 
@@ -37,24 +37,15 @@ class StrandsSampleSource(SampleSource):
     @override
     async def get_sample(self) -> RolloutSample:
         """Return the whole conversation, in Strands' form and in chat-completions form."""
-        messages = self._transcript.messages(self._agent.messages)
+        recalled = self._memory.recall(self._transcript.messages(self._agent.messages))
         return RolloutSample(
-            messages=self._native(messages), trajectory_messages=self._archived(messages)
+            messages=[_native(*one) for one in recalled],
+            trajectory_messages=self._archived(recalled),
         )
 
-    def _native(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict]:
-        native: list[MessageDict] = []
-        for message, origin in self._memory.recall(messages):
-            turn = copy.deepcopy(dict(message))
-            if origin and origin.cut_calls:
-                turn["content"] += copy.deepcopy(origin.cut_calls)
-                turn.setdefault("metadata", {}).setdefault("custom", {})["truncated"] = True
-            native.append(turn)
-        return native
-
-    def _archived(self, messages: Sequence[Mapping[str, Any]]) -> list[MessageDict] | None:
+    def _archived(self, recalled: Sequence[Recalled]) -> list[MessageDict] | None:
         try:
-            turns = [*self._instructions(), *copy.deepcopy(self._memory.archive(messages))]
+            turns = [*self._instructions(), *_archive(recalled)]
             self._delegations.attach(turns)
             tools = chat_tools(self._agent.tool_registry.get_all_tool_specs())
         except Exception as error:  # user blocks and tools may hold anything; the sample survives
@@ -72,3 +63,16 @@ class StrandsSampleSource(SampleSource):
     def _instructions(self) -> list[MessageDict]:
         prompt = self._agent.system_prompt
         return [{"role": "system", "content": prompt}] if prompt else []
+
+
+def _native(message: Mapping[str, Any], origin: Origin | None) -> MessageDict:
+    turn = deep_copy(dict(message))
+    if origin and origin.cut_calls:
+        turn["content"] += deep_copy(origin.cut_calls)
+        turn.setdefault("metadata", {}).setdefault("custom", {})["truncated"] = True
+    return turn
+
+
+def _archive(recalled: Sequence[Recalled]) -> list[MessageDict]:
+    kept = [one.archive if one else to_chat(said, archive=True) for said, one in recalled]
+    return deep_copy([turn for turns in kept for turn in turns])

@@ -25,12 +25,13 @@ class EventStream:
     Text and reasoning are passed on as they come; tool calls only when the reply is whole.
 
     Attributes:
-        content: The content blocks that Strands puts together from the events.
+        content: The content blocks that Strands puts together from the events, once they are whole.
     """
 
     def __init__(self) -> None:
         self.content: list[dict[str, Any]] = []
         self._open: str | None = None
+        self._said: list[str] = []
         self._started = time.monotonic()
 
     def take(self, item: PolicyPiece | PolicyReply) -> Iterator[StreamEvent]:
@@ -38,10 +39,11 @@ class EventStream:
         if isinstance(item, PolicyReply):
             yield from self._end(item)
             return
-        yield from self._add("reasoning", item.reasoning)
-        yield from self._add("text", item.content)
-        # It was said, so it is text; Strands has no other place for it.
-        yield from self._add("text", item.refusal)
+        if item.reasoning:
+            yield from self._add("reasoning", item.reasoning)
+        # A refusal was said, so it is text; Strands has no other place for it.
+        for text in filter(None, (item.content, item.refusal)):
+            yield from self._add("text", text)
 
     def _end(self, reply: PolicyReply) -> Iterator[StreamEvent]:
         yield from self._close()
@@ -56,22 +58,20 @@ class EventStream:
             yield {"metadata": {"usage": usage, "metrics": {"latencyMs": latency_ms}}}
 
     def _add(self, kind: str, text: str) -> Iterator[StreamEvent]:
-        if not text:
-            return
         if self._open != kind:
             yield from self._close()
             yield {"contentBlockStart": {"start": {}}}
             self._open = kind
-            self.content.append(_block(kind))
+        self._said.append(text)
         if kind == "text":
-            self.content[-1]["text"] += text
             yield {"contentBlockDelta": {"delta": {"text": text}}}
         else:
-            self.content[-1]["reasoningContent"]["reasoningText"]["text"] += text
             yield {"contentBlockDelta": {"delta": {"reasoningContent": {"text": text}}}}
 
     def _close(self) -> Iterator[StreamEvent]:
         if self._open is not None:
+            self.content.append(_block(self._open, "".join(self._said)))
+            self._said.clear()
             yield {"contentBlockStop": {}}
             self._open = None
 
@@ -115,8 +115,9 @@ def reply_origin(reply: PolicyReply) -> Origin:
     return Origin(wire=[sent], archive=[archived], cut_calls=calls)
 
 
-def _block(kind: str) -> dict[str, Any]:
-    return {"text": ""} if kind == "text" else {"reasoningContent": {"reasoningText": {"text": ""}}}
+def _block(kind: str, text: str) -> dict[str, Any]:
+    block = {"text": text}
+    return block if kind == "text" else {"reasoningContent": {"reasoningText": block}}
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage | None:
