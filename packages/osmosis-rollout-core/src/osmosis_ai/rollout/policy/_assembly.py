@@ -5,23 +5,15 @@ from typing import Any, Final, cast
 
 from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
-from osmosis_ai.rollout.policy._tokens import TokenRecord
+from osmosis_ai.rollout.policy._tokens import TOKEN_KEYS, TokenRecord
 from osmosis_ai.rollout.policy._tool_calls import ToolCalls
 from osmosis_ai.rollout.policy._values import as_array, as_object
 
-# Where a choice and a chunk keep what has a field of its own in the reply.
-_CHOICE_KEYS: Final = frozenset(
-    {"index", "delta", "message", "finish_reason", "logprobs"}
-    | {"token_ids", "prompt_token_ids", "meta_info"}
-)
-_CHUNK_KEYS: Final = frozenset(
-    {"choices", "created", "error", "model", "object", "prompt_token_ids", "usage"}
-)
-_DELTA_KEYS: Final = frozenset(
-    {"role", "content", "reasoning", "reasoning_content", "refusal", "tool_calls"}
-)
+# What has a field of its own in the reply, or says nothing about it.
+_CHOICE_KEYS: Final = frozenset({"index", *TOKEN_KEYS})
+_CHUNK_KEYS: Final = frozenset({"choices", "error", "object", "prompt_token_ids"})
 # What is of another type is as good as absent.
-_KNOWN: Final[Mapping[str, Any]] = {"model": str, "created": (int, float)}
+_KNOWN: Final[Mapping[str, Any]] = {"model": str, "created": int | float}
 # Streamed in pieces of their own kind: keeping the first piece would pass off a part as the whole.
 _UNSUPPORTED: Final = ("audio", "function_call")
 # What proxies and inference servers write when they gave up on a generation.
@@ -52,18 +44,18 @@ class Assembly:
         Raises:
             PolicyError: the chunk does not fit what came before, or holds what is no text.
         """
-        self._usage = as_object(chunk.get("usage")) or self._usage
-        for key, kind in _KNOWN.items():
-            if isinstance(value := chunk.get(key), kind):
-                self._known.setdefault(key, value)
-        _keep_once(self._extra, chunk, _CHUNK_KEYS)
-        choices = map(as_object, as_array(chunk.get("choices")))
-        choice = next((item for item in choices if not item.get("index")), None)
-        if choice is None:
-            # vLLM's prompt tokens may come with no choice at all.
-            self._tokens.add(chunk, {})
-            return None
-        return self._add_choice(chunk, choice)
+        for key, value in chunk.items():
+            if key == "usage":
+                self._usage = as_object(value) or self._usage
+            elif key in _KNOWN:
+                if isinstance(value, _KNOWN[key]):
+                    self._known.setdefault(key, value)
+            elif key not in _CHUNK_KEYS:
+                _keep(self._extra, key, value)
+        choice = _first(as_array(chunk.get("choices")))
+        # vLLM's prompt tokens may come with no choice at all.
+        self._tokens.add(chunk, choice or {})
+        return None if choice is None else self._add_choice(choice)
 
     def reply(self) -> PolicyReply:
         """Return the whole reply.
@@ -100,30 +92,43 @@ class Assembly:
     def _has_output(self) -> bool:
         return bool(self._tool_calls) or any(any(parts) for parts in self._texts.values())
 
-    def _add_choice(self, chunk: dict[str, Any], choice: dict[str, Any]) -> PolicyPiece | None:
-        self._tokens.add(chunk, choice)
-        reason = _as_text("finish_reason", choice.get("finish_reason"))
-        self._finish_reason = reason or self._finish_reason
-        _keep_once(self._extra, choice, _CHOICE_KEYS)
-        if delta := as_object(choice.get("delta")):
+    def _add_choice(self, choice: dict[str, Any]) -> PolicyPiece | None:
+        delta: dict[str, Any] = {}
+        message: dict[str, Any] = {}
+        for key, value in choice.items():
+            if key == "delta":
+                delta = as_object(value)
+            elif key == "message":
+                message = as_object(value)
+            elif key == "finish_reason":
+                self._finish_reason = _as_text(key, value) or self._finish_reason
+            elif key not in _CHOICE_KEYS:
+                _keep(self._extra, key, value)
+        if delta:
             return self._add_delta(delta)
         # A summary after the pieces would double them.
-        if self._has_output:
-            return None
-        return self._add_delta(as_object(choice.get("message")), is_whole=True)
+        return None if self._has_output else self._add_delta(message, is_whole=True)
 
     def _add_delta(self, delta: dict[str, Any], *, is_whole: bool = False) -> PolicyPiece | None:
-        for key in _UNSUPPORTED:
-            if delta.get(key) is not None:
+        content, reasoning, refusal, calls = "", "", "", ()
+        for key, value in delta.items():
+            if value is None or key == "role":
+                continue
+            if key == "content":
+                content = self._add_content(value)
+            elif key in {"reasoning", "reasoning_content"}:
+                # Some servers send it under both names.
+                if value and (key == "reasoning_content" or not delta.get("reasoning_content")):
+                    reasoning = self._add_text("reasoning_content", value)
+            elif key == "refusal":
+                refusal = self._add_text(key, value)
+            elif key == "tool_calls":
+                calls = self._tool_calls.add(as_array(value), are_whole=is_whole)
+            elif key in _UNSUPPORTED:
                 msg = f"the policy's answer holds {key!r}, which this client cannot put together"
                 raise PolicyError(msg)
-        _keep_once(self._message_extras, delta, _DELTA_KEYS)
-        calls = self._tool_calls.add(as_array(delta.get("tool_calls")), are_whole=is_whole)
-        content = self._add_content(delta.get("content"))
-        # Some servers send the reasoning under both names.
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        reasoning = self._add_text("reasoning_content", thought)
-        refusal = self._add_text("refusal", delta.get("refusal"))
+            else:
+                _keep(self._message_extras, key, value)
         if not (content or reasoning or refusal or calls):
             return None
         return PolicyPiece(content, reasoning, refusal, calls)
@@ -146,13 +151,15 @@ class Assembly:
     def _add_text(self, key: str, text: object) -> str:
         if (text := _as_text(key, text)) is None:
             return ""
-        self._texts.setdefault(key, []).append(text)
+        if (said := self._texts.get(key)) is None:
+            said = self._texts[key] = []
+        said.append(text)
         return text
 
     def _message(self) -> dict[str, Any]:
         texts = {key: _join(parts) for key, parts in self._texts.items()}
-        message: dict[str, Any] = {"role": "assistant", "content": texts.pop("content", None)}
-        message |= {key: text for key, text in texts.items() if text}
+        message: dict[str, Any] = {"role": "assistant", "content": texts.get("content")}
+        message |= {key: texts[key] for key in ("reasoning_content", "refusal") if texts.get(key)}
         if self._tool_calls:
             message["tool_calls"] = self._tool_calls.messages()
         elif message["content"] is None:
@@ -168,15 +175,21 @@ def _as_text(key: str, value: object) -> str | None:
     return value
 
 
-def _keep_once(kept: dict[str, Any], source: dict[str, Any], known: frozenset[str]) -> None:
-    """Keep the values of unknown keys: the first one, or all entries where they are lists."""
-    for key, value in source.items():
-        if key in known or value is None:
-            continue
-        if (more := as_array(value)) and (held := as_array(kept.get(key))):
-            kept[key] = [*held, *more]
-        else:
-            kept.setdefault(key, value)
+def _keep(kept: dict[str, Any], key: str, value: object) -> None:
+    """Keep the value of an unknown key: the first one, or all entries where they are lists."""
+    if value is None:
+        return
+    if (more := as_array(value)) and (held := as_array(kept.get(key))):
+        kept[key] = [*held, *more]
+    else:
+        kept.setdefault(key, value)
+
+
+def _first(choices: list[Any]) -> dict[str, Any] | None:
+    for choice in map(as_object, choices):
+        if not choice.get("index"):
+            return choice
+    return None
 
 
 def _join(parts: list[str]) -> str:

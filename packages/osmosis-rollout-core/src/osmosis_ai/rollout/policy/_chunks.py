@@ -3,6 +3,8 @@
 import json
 from typing import Any, Final
 
+from pydantic_core import from_json
+
 from osmosis_ai.rollout.policy._endpoint import Endpoint
 from osmosis_ai.rollout.policy._errors import PolicyError
 from osmosis_ai.rollout.policy._refusals import bounded, message_in, status_in
@@ -24,7 +26,7 @@ def chunk_in(kind: str, data: str | bytes, endpoint: Endpoint) -> dict[str, Any]
         PolicyError: the event is an error, or no chunk at all.
     """
     try:
-        chunk = json.loads(data)
+        chunk = _parsed(data)
     except (ValueError, RecursionError):
         if kind != "error":
             msg = "the policy's answer is damaged: it holds an event that is not JSON"
@@ -40,6 +42,14 @@ def chunk_in(kind: str, data: str | bytes, endpoint: Endpoint) -> dict[str, Any]
         msg = "the policy's answer is damaged: it holds an event that is no JSON object"
         raise PolicyError(msg)
     return fields
+
+
+def _parsed(data: str | bytes) -> Any:
+    try:
+        return from_json(data)
+    except ValueError:
+        # It is three times as fast, but takes no halves of characters and no deep nesting.
+        return json.loads(data)
 
 
 def _error_in(payload: object, endpoint: Endpoint) -> PolicyError:

@@ -1,8 +1,11 @@
 """Token ids and log probabilities, in the spellings of vLLM, SGLang, llama.cpp and OpenAI."""
 
-from typing import Any
+from typing import Any, Final
 
 from osmosis_ai.rollout.policy._values import as_array, as_object
+
+TOKEN_KEYS: Final = frozenset({"logprobs", "meta_info", "prompt_token_ids", "token_ids"})
+"""The keys of a choice that tell of tokens."""
 
 
 class TokenRecord:
@@ -39,6 +42,8 @@ class TokenRecord:
 
     def add(self, chunk: dict[str, Any], choice: dict[str, Any]) -> None:
         """Take what one chunk says of the tokens of its choice."""
+        if TOKEN_KEYS.isdisjoint(choice) and "prompt_token_ids" not in chunk:
+            return
         meta = as_object(choice.get("meta_info"))
         for holder in (chunk, choice, meta):
             self.prompt_token_ids = self.prompt_token_ids or holder.get("prompt_token_ids")

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from strands.types.content import ContentBlockStartToolUse
@@ -34,55 +33,60 @@ class EventStream:
         self._said: list[str] = []
         self._started = time.monotonic()
 
-    def take(self, item: PolicyPiece | PolicyReply) -> Iterator[StreamEvent]:
-        """Yield the events of the next item that the policy client yielded."""
+    def take(self, item: PolicyPiece | PolicyReply) -> list[StreamEvent]:
+        """Return the events of the next item that the policy client yielded."""
         if isinstance(item, PolicyReply):
-            yield from self._end(item)
-            return
-        if item.reasoning:
-            yield from self._add("reasoning", item.reasoning)
+            return self._end(item)
+        events = self._add("reasoning", item.reasoning) if item.reasoning else []
         # A refusal was said, so it is text; Strands has no other place for it.
-        for text in filter(None, (item.content, item.refusal)):
-            yield from self._add("text", text)
+        for text in (item.content, item.refusal):
+            if text:
+                events += self._add("text", text)
+        return events
 
-    def _end(self, reply: PolicyReply) -> Iterator[StreamEvent]:
-        yield from self._close()
+    def _end(self, reply: PolicyReply) -> list[StreamEvent]:
+        events = self._close()
         stop_reason = _STOP_REASONS.get(reply.finish_reason, "end_turn")
         if stop_reason != "max_tokens":
             for use in tool_uses(reply):
                 stop_reason = "tool_use"
-                yield from self._call(use)
-        yield {"messageStop": {"stopReason": stop_reason}}
+                events += self._call(use)
+        events.append({"messageStop": {"stopReason": stop_reason}})
         if usage := _usage(reply.usage):
             latency_ms = int(1000 * (time.monotonic() - self._started))
-            yield {"metadata": {"usage": usage, "metrics": {"latencyMs": latency_ms}}}
+            events.append({"metadata": {"usage": usage, "metrics": {"latencyMs": latency_ms}}})
+        return events
 
-    def _add(self, kind: str, text: str) -> Iterator[StreamEvent]:
+    def _add(self, kind: str, text: str) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
         if self._open != kind:
-            yield from self._close()
-            yield {"contentBlockStart": {"start": {}}}
+            events += [*self._close(), {"contentBlockStart": {"start": {}}}]
             self._open = kind
         self._said.append(text)
         if kind == "text":
-            yield {"contentBlockDelta": {"delta": {"text": text}}}
+            events.append({"contentBlockDelta": {"delta": {"text": text}}})
         else:
-            yield {"contentBlockDelta": {"delta": {"reasoningContent": {"text": text}}}}
+            events.append({"contentBlockDelta": {"delta": {"reasoningContent": {"text": text}}}})
+        return events
 
-    def _close(self) -> Iterator[StreamEvent]:
-        if self._open is not None:
-            self.content.append(_block(self._open, "".join(self._said)))
-            self._said.clear()
-            yield {"contentBlockStop": {}}
-            self._open = None
+    def _close(self) -> list[StreamEvent]:
+        if self._open is None:
+            return []
+        self.content.append(_block(self._open, "".join(self._said)))
+        self._said.clear()
+        self._open = None
+        return [{"contentBlockStop": {}}]
 
-    def _call(self, use: dict[str, Any]) -> Iterator[StreamEvent]:
+    def _call(self, use: dict[str, Any]) -> list[StreamEvent]:
         self.content.append({"toolUse": use})
         start: ContentBlockStartToolUse = {"toolUseId": use["toolUseId"], "name": use["name"]}
-        yield {"contentBlockStart": {"start": {"toolUse": start}}}
-        # Strands parses this text and takes what is no JSON for an empty object; as a JSON string,
-        # malformed arguments survive.
-        yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(use["input"])}}}}
-        yield {"contentBlockStop": {}}
+        return [
+            {"contentBlockStart": {"start": {"toolUse": start}}},
+            # Strands parses this text and takes what is no JSON for an empty object; as a JSON
+            # string, malformed arguments survive.
+            {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(use["input"])}}}},
+            {"contentBlockStop": {}},
+        ]
 
 
 def tool_uses(reply: PolicyReply) -> list[dict[str, Any]]:
