@@ -1,11 +1,12 @@
 """Measure agents' rollouts through the server: CPU and rate beside a floor, and a soak.
 
-A rollout is two turns with one tool. The floor, taken in turns with the server in the same run, is
-what no server can save: the framework's own agent on a canned in-process model, plus the same two
-streaming requests made bare. Policy, server and client are processes of their own, so that CPU time
-is the server's alone. Compare the rows of one run, not runs.
+A rollout is two turns with one tool, and in each turn the policy says so many words (`--words`), a
+piece of the stream each. The floor, taken in turns with the server in the same run, is what no
+server can save: the framework's own agent on a canned in-process model, plus the same two streaming
+requests made bare. Policy, server and client are processes of their own, so that CPU time is the
+server's alone. Compare the rows of one run, not runs.
 
-    nox -s bench -- [--rounds N] [--concurrency 1 32] [--rollouts N]
+    nox -s bench -- [--rounds N] [--words 4 64] [--concurrency 1 32] [--rollouts N]
     nox -s bench -- --soak 5000
 """
 
@@ -31,6 +32,8 @@ SCHEMA: Final = {
     "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
     "required": ["a", "b"],
 }
+# Until Python knows the code by heart, and its collector the modules.
+WARM_UP: Final = 300
 BARE_BODY: Final = {
     "model": "osmosis-rollout",
     "stream": True,
@@ -39,16 +42,21 @@ BARE_BODY: Final = {
 }
 
 
+def said(words: int) -> list[str]:
+    """Return what the policy says in a turn, in the pieces in which it is streamed."""
+    return [*(f"word-{number} " for number in range(1, words)), "4"]
+
+
 # The policy's process.
 
 
-def serve_policy() -> None:
+def serve_policy(words: int) -> None:
     """Answer a question with a tool call and a tool's result with a number, until stdin closes."""
     from osmosis_ai.rollout.testing import PolicyRequest, Reply, ScriptedPolicy, ToolCall, reply
 
-    usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
-    call = reply(tool_calls=[ToolCall("add", ARGUMENTS, "call_0")], usage=usage)
-    answer = reply(["The ", "answer ", "is ", "4"], usage=usage)
+    usage = {"prompt_tokens": 20, "completion_tokens": words, "total_tokens": 20 + words}
+    call = reply(said(words), tool_calls=[ToolCall("add", ARGUMENTS, "call_0")], usage=usage)
+    answer = reply(said(words), usage=usage)
 
     def respond(request: PolicyRequest) -> Reply:
         return answer if request.messages[-1]["role"] == "tool" else call
@@ -152,25 +160,33 @@ def usage_so_far() -> dict[str, float]:
 # The floor's process.
 
 
-def strands_floor() -> Callable[[], Awaitable[object]]:
+def strands_floor(words: int) -> Callable[[], Awaitable[object]]:
     """Return what runs Strands' own agent on a model that has its answers at hand."""
     from strands import Agent, tool
     from strands.models import Model
 
-    def said(start: dict[str, Any], *deltas: dict[str, Any], stop: str) -> list[dict[str, Any]]:
+    usage = {"inputTokens": 20, "outputTokens": words, "totalTokens": 20 + words}
+
+    def block(start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
         return [
-            {"messageStart": {"role": "assistant"}},
             {"contentBlockStart": {"start": start}},
             *({"contentBlockDelta": {"delta": delta}} for delta in deltas),
             {"contentBlockStop": {}},
-            {"messageStop": {"stopReason": stop}},
-            {"metadata": {"usage": {"inputTokens": 20, "outputTokens": 5, "totalTokens": 25}}},
         ]
 
+    def turn(stop: str, *blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {"messageStart": {"role": "assistant"}},
+            *(event for events in blocks for event in events),
+            {"messageStop": {"stopReason": stop}},
+            {"metadata": {"usage": usage}},
+        ]
+
+    text = block({}, *({"text": word} for word in said(words)))
     use = {"toolUse": {"toolUseId": "call_0", "name": "add"}}
     turns = [
-        said(use, {"toolUse": {"input": ARGUMENTS}}, stop="tool_use"),
-        said({}, *({"text": word} for word in ("The ", "answer ", "is ", "4")), stop="end_turn"),
+        turn("tool_use", text, block(use, {"toolUse": {"input": ARGUMENTS}})),
+        turn("end_turn", text),
     ]
 
     class Canned(Model):
@@ -199,7 +215,7 @@ def strands_floor() -> Callable[[], Awaitable[object]]:
     return run
 
 
-def openai_agents_floor() -> Callable[[], Awaitable[object]]:
+def openai_agents_floor(words: int) -> Callable[[], Awaitable[object]]:
     """Return what runs the SDK's own agent on a model that has its answers at hand."""
     from agents import Agent, ModelResponse, Runner, Usage, function_tool
     from agents.models.interface import Model
@@ -211,19 +227,19 @@ def openai_agents_floor() -> Callable[[], Awaitable[object]]:
 
     class Canned(Model):
         async def get_response(self, *, input: Any, **_: Any) -> Any:
-            usage = Usage(requests=1, input_tokens=20, output_tokens=5, total_tokens=25)
+            usage = Usage(requests=1, input_tokens=20, output_tokens=words, total_tokens=20 + words)
+            text = ResponseOutputText(
+                text="".join(said(words)), type="output_text", annotations=[], logprobs=[]
+            )
+            message = ResponseOutputMessage(
+                id="m", content=[text], role="assistant", status="completed", type="message"
+            )
             if len(input) > 1:
-                text = ResponseOutputText(
-                    text="The answer is 4", type="output_text", annotations=[], logprobs=[]
-                )
-                output: Any = ResponseOutputMessage(
-                    id="m", content=[text], role="assistant", status="completed", type="message"
-                )
-            else:
-                output = ResponseFunctionToolCall(
-                    id="f", call_id="call_0", name="add", arguments=ARGUMENTS, type="function_call"
-                )
-            return ModelResponse(output=[output], usage=usage, response_id=None)
+                return ModelResponse(output=[message], usage=usage, response_id=None)
+            call = ResponseFunctionToolCall(
+                id="f", call_id="call_0", name="add", arguments=ARGUMENTS, type="function_call"
+            )
+            return ModelResponse(output=[message, call], usage=usage, response_id=None)
 
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError
@@ -240,11 +256,13 @@ def openai_agents_floor() -> Callable[[], Awaitable[object]]:
     return run
 
 
-async def measure_floor(framework: str, concurrency: int, count: int, url: str) -> float:
+async def measure_floor(
+    framework: str, words: int, concurrency: int, count: int, url: str
+) -> float:
     """Return the CPU seconds per rollout of the floor."""
     import httpx
 
-    run_agent = FRAMEWORKS[framework][1]()
+    run_agent = FRAMEWORKS[framework][1](words)
     route = f"{url}/chat/completions"
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(limits=limits, timeout=60) as client:
@@ -257,7 +275,7 @@ async def measure_floor(framework: str, concurrency: int, count: int, url: str) 
                         if line.startswith("data: {"):
                             json.loads(line[6:])
 
-        await in_turns(one, concurrency, 2 * concurrency)
+        await in_turns(one, concurrency, WARM_UP)
         started = time.process_time()
         await in_turns(one, concurrency, count)
         return (time.process_time() - started) / count
@@ -285,7 +303,7 @@ async def roll_out(server: str, policy: str, concurrency: int, count: int) -> fl
 
     async def one() -> None:
         result = await client.run_rollout([QUESTION], policy, os.urandom(8).hex())
-        if result.sample is None or len(result.sample.messages) != 4:
+        if result.sample is None or len(result.sample.messages) < 4:
             sys.exit(f"a rollout failed: {result.err_message}")
 
     started = time.perf_counter()
@@ -316,30 +334,46 @@ def child(*arguments: str, root: str = "") -> Iterator[tuple[str, Callable[[], d
         sink.close()
 
 
-def floor_in_a_child(framework: str, concurrency: int, count: int, policy: str) -> float:
+def floor_in_a_child(
+    framework: str, words: int, concurrency: int, count: int, policy: str
+) -> float:
     """Return the floor's CPU seconds per rollout, taken in a fresh process."""
-    arguments = ["--floor", framework, str(concurrency), str(count), policy]
+    arguments = ["--floor", framework, str(words), str(concurrency), str(count), policy]
     command = [sys.executable, __file__, *arguments]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def compare(
-    framework: str, options: argparse.Namespace, server: str, ask: Any, policy: str
-) -> None:
-    """Print a row per concurrency: CPU per rollout, the floor's, their ratio, and the rate."""
-    print(f"{framework:<16}{'at once':>8}{'CPU ms':>9}{'floor ms':>10}{'ratio':>7}{'per s':>8}")
-    for concurrency in options.concurrency:
-        asyncio.run(roll_out(server, policy, concurrency, 2 * concurrency))
-        costs: list[tuple[float, float, float]] = []
-        for _ in range(options.rounds):
-            before = ask()["cpu"]
-            seconds = asyncio.run(roll_out(server, policy, concurrency, options.rollouts))
-            cost = (ask()["cpu"] - before) / options.rollouts
-            floor = floor_in_a_child(framework, concurrency, options.rollouts, policy)
-            costs.append((cost, floor, options.rollouts / seconds))
-        cost, floor, rate = (statistics.median(column) for column in zip(*costs, strict=True))
-        numbers = f"{1e3 * cost:>9.1f}{1e3 * floor:>10.1f}{cost / floor:>7.2f}{rate:>8.1f}"
-        print(f"{'':<16}{concurrency:>8}{numbers}", flush=True)
+def compare(framework: str, options: argparse.Namespace, server: str, ask: Any) -> None:
+    """Print a row per length of turns and concurrency: CPU per rollout, floor, ratio and rate."""
+    columns = f"{'words':>6}{'at once':>8}{'CPU ms':>9}{'floor':>7}{'ratio':>7}{'per s':>8}"
+    print(f"{framework:<14}{columns}")
+    for words in options.words:
+        with child("--policy", str(words)) as (policy, _):
+            for concurrency in options.concurrency:
+                row = measure(framework, words, concurrency, options, server, ask, policy)
+                print(f"{'':<14}{words:>6}{concurrency:>8}{row}", flush=True)
+
+
+def measure(
+    framework: str,
+    words: int,
+    concurrency: int,
+    options: argparse.Namespace,
+    server: str,
+    ask: Any,
+    policy: str,
+) -> str:
+    """Return one row's numbers."""
+    asyncio.run(roll_out(server, policy, concurrency, WARM_UP))
+    costs: list[tuple[float, float, float]] = []
+    for _ in range(options.rounds):
+        before = ask()["cpu"]
+        seconds = asyncio.run(roll_out(server, policy, concurrency, options.rollouts))
+        cost = (ask()["cpu"] - before) / options.rollouts
+        floor = floor_in_a_child(framework, words, concurrency, options.rollouts, policy)
+        costs.append((cost, floor, options.rollouts / seconds))
+    cost, floor, rate = (statistics.median(column) for column in zip(*costs, strict=True))
+    return f"{1e3 * cost:>9.1f}{1e3 * floor:>7.1f}{cost / floor:>7.2f}{rate:>8.1f}"
 
 
 def soak(total: int, server: str, ask: Any, policy: str) -> None:
@@ -352,7 +386,7 @@ def soak(total: int, server: str, ask: Any, policy: str) -> None:
         print(f"{done + step:>9}{usage['mb']:>8.0f}{usage['descriptors']:>13.0f}", flush=True)
 
 
-FRAMEWORKS: Final[dict[str, tuple[Callable[[], Any], Callable[[], Callable[[], Any]]]]] = {
+FRAMEWORKS: Final[dict[str, tuple[Callable[[], Any], Callable[[int], Callable[[], Any]]]]] = {
     "strands": (strands_app, strands_floor),
     "openai-agents": (openai_agents_app, openai_agents_floor),
 }
@@ -364,30 +398,32 @@ def main() -> None:
     parser.add_argument("--framework", choices=FRAMEWORKS, nargs="+", default=list(FRAMEWORKS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rollouts", type=int, default=96)
+    parser.add_argument("--words", type=int, nargs="+", default=[4, 64])
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--soak", type=int, metavar="ROLLOUTS")
-    parser.add_argument("--policy", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--policy", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--server", help=argparse.SUPPRESS)
-    parser.add_argument("--floor", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--floor", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.policy:
-        serve_policy()
+        serve_policy(options.policy)
     elif options.server:
         serve_rollouts(options.server)
     elif options.floor:
-        framework, concurrency, count, url = options.floor
-        print(asyncio.run(measure_floor(framework, int(concurrency), int(count), url)))
+        framework, words, concurrency, count, url = options.floor
+        cost = measure_floor(framework, int(words), int(concurrency), int(count), url)
+        print(asyncio.run(cost))
     else:
         for framework in options.framework:
             with (
                 tempfile.TemporaryDirectory() as root,
-                child("--policy") as (policy, _),
                 child("--server", framework, root=root) as (server, ask),
             ):
                 if options.soak:
-                    soak(options.soak, server, ask, policy)
+                    with child("--policy", str(options.words[0])) as (policy, _):
+                        soak(options.soak, server, ask, policy)
                 else:
-                    compare(framework, options, server, ask, policy)
+                    compare(framework, options, server, ask)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The proxies that the environment names, and when they do not apply."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -32,6 +33,7 @@ def environment_proxy(scheme: str, host: str) -> Proxy | None:
     return Proxy(urlunsplit(bare), basic_authorization(parts))
 
 
+@lru_cache
 def is_loopback(host: str) -> bool:
     """Tell whether a host is this machine itself."""
     if host == "localhost" or host.endswith(".localhost"):
