@@ -60,7 +60,8 @@ class EventStream:
     def _add(self, kind: str, text: str) -> list[StreamEvent]:
         events: list[StreamEvent] = []
         if self._open != kind:
-            events += [*self._close(), {"contentBlockStart": {"start": {}}}]
+            events += self._close()
+            events.append({"contentBlockStart": {"start": {}}})
             self._open = kind
         self._said.append(text)
         if kind == "text":
