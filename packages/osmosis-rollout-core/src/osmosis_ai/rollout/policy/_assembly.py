@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from osmosis_ai.rollout.policy._errors import PolicyError
-from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply
+from osmosis_ai.rollout.policy._reply import PolicyPiece, PolicyReply, ToolCallPiece
 from osmosis_ai.rollout.policy._tokens import TOKEN_KEYS, TokenRecord
 from osmosis_ai.rollout.policy._tool_calls import ToolCalls
 from osmosis_ai.rollout.policy._values import as_array, as_object
@@ -110,7 +110,8 @@ class Assembly:
         return None if self._has_output else self._add_delta(message, is_whole=True)
 
     def _add_delta(self, delta: dict[str, Any], *, is_whole: bool = False) -> PolicyPiece | None:
-        content, reasoning, refusal, calls = "", "", "", ()
+        content, reasoning, refusal = "", "", ""
+        calls: tuple[ToolCallPiece, ...] = ()
         for key, value in delta.items():
             if value is None or key == "role":
                 continue
