@@ -52,7 +52,15 @@ async def test_another_upstream_is_asked_meanwhile(between: Start) -> None:
     assert (len(one.requests), len(other.requests)) == (1, 2)
 
 
-@pytest.mark.parametrize("headers", [{}, {"Retry-After": "soon"}, {"Retry-After": "3600"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Retry-After": "soon"},
+        {"Retry-After": "3600"},
+        {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
+    ],
+)
 async def test_a_429_that_names_no_near_time_goes_on(
     between: Start, headers: dict[str, str]
 ) -> None:

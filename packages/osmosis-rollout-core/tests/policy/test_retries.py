@@ -64,7 +64,17 @@ async def test_nothing_is_tried_again_after_the_first_byte(serve: Any) -> None:
     assert len(policy.requests) == 1
 
 
-@pytest.mark.parametrize("value", ["1", "1.0", "in-a-second", "nonsense"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1",
+        "1.0",
+        "in-a-second",
+        "nonsense",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2030 00:00:00 +99999999999999",
+    ],
+)
 async def test_retry_after_sets_the_wait(serve: Any, value: str) -> None:
     """In seconds or as a date; what is neither leaves the wait to the client."""
     if value == "in-a-second":

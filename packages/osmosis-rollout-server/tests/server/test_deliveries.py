@@ -68,6 +68,7 @@ FAULTS: dict[str, Behaviour] = {
     "500": answer(500),
     "503": answer(503, Retry_After="0"),
     "504": answer(504, Retry_After="soon"),
+    "no date": answer(503, Retry_After="Mon, 01 Jan 99999999999999999999 00:00:00 GMT"),
 }
 
 

@@ -161,7 +161,7 @@ def retry_after_sec(value: str) -> float | None:
     except ValueError:
         try:
             when = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     # Not max(): a comparison with nan is False, whichever way.
