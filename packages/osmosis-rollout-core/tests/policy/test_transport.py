@@ -83,6 +83,19 @@ async def test_a_proxy_that_is_none_for_http_is_named(monkeypatch: pytest.Monkey
     assert "sek-ret" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "proxy", ["http://me:sek-ret@[::1", "http://me:sek-ret@h\u2100st", "http://me:sek-ret@:80"]
+)
+async def test_a_proxy_that_is_no_url_is_the_calls_error(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """Its text is not shown: where the password ends in it, nobody knows."""
+    monkeypatch.setenv("http_proxy", proxy)
+    error = await failure(PolicyClient("http://policy.invalid/v1"))
+    assert "the environment names a proxy" in error.message
+    assert "sek-ret" not in str(error)
+
+
 async def test_certificates_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

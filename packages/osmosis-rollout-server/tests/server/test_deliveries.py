@@ -383,6 +383,20 @@ async def test_b27_a_failure_names_the_proxy_without_its_password(
     assert "sek-ret" not in caplog.text
 
 
+async def test_b27_a_proxy_that_is_no_url_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://user:sek-ret@h\u2100st")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    app = create_rollout_server(backend=graded(), result_retention_sec=0)
+    async with serving(app) as client:
+        await client.start("r-1", grader_callback_url="http://trainer.example/graded")
+        await until_ended(client)
+    assert "in 1 attempt(s): the environment names a proxy" in caplog.text
+    assert "sek-ret" not in caplog.text
+
+
 async def test_a_url_that_cannot_be_called_is_given_up_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

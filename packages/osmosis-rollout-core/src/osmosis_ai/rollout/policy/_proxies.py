@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -10,10 +10,16 @@ from osmosis_ai.rollout.policy._endpoint import basic_authorization
 
 
 class Proxy(NamedTuple):
-    """A proxy's URL without credentials, and the value of the header that carries them."""
+    """A proxy's URL without credentials, and the value of the header that carries them.
+
+    What names no host is shown as such instead: it may hold credentials wherever it is wrong.
+    """
 
     url: str
     authorization: str | None
+
+
+_NO_URL: Final = Proxy("[no URL]", None)
 
 
 def environment_proxy(scheme: str, host: str) -> Proxy | None:
@@ -28,7 +34,12 @@ def environment_proxy(scheme: str, host: str) -> Proxy | None:
     proxy = proxies.get(scheme) or proxies.get("all")
     if not proxy or proxy_bypass(host):
         return None
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    try:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        parts = None
+    if not (parts and parts.hostname):
+        return _NO_URL
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     return Proxy(urlunsplit(bare), basic_authorization(parts))
 
