@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import re
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,19 @@ async def test_a_proxy_that_is_no_url_is_the_calls_error(
     error = await failure(PolicyClient("http://policy.invalid/v1"))
     assert "the environment names a proxy" in error.message
     assert "sek-ret" not in str(error)
+
+
+async def test_a_proxy_that_opens_no_way_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To a proxy that takes a CONNECT and then says nothing there is no connection."""
+    monkeypatch.setattr(transport, "_CONNECT_SEC", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        async with asyncio.timeout(60):
+            error = await failure(PolicyClient("https://policy.invalid/v1"))
+    await close_policy_clients()
+    assert "no connection within 1 s" in error.message
 
 
 async def test_certificates_are_checked(

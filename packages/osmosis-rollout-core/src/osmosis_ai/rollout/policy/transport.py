@@ -68,9 +68,7 @@ def new_session() -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls_context()),
         # One endpoint's cookies are none of the next one's business.
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SEC, sock_read=_SILENCE_SEC
-        ),
+        timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SEC, sock_read=_SILENCE_SEC),
     )
 
 
@@ -148,7 +146,7 @@ def _os_reason(error: OSError) -> str:
     number = error.errno or 0
     # TLS numbers its errors by itself.
     is_of_system = number > 0 and not isinstance(error, ssl.SSLError)
-    return os.strerror(number) if is_of_system else str(error)
+    return os.strerror(number) if is_of_system else str(error) or "the connection was lost"
 
 
 def retry_after_sec(value: str) -> float | None:
