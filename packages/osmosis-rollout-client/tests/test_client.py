@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from osmosis_ai.rollout.client import (
     RolloutHandle,
     RolloutProtocolError,
 )
+from osmosis_ai.rollout.policy.transport import tls_context
 from osmosis_ai.rollout.types import RolloutStatus
 
 POLICY = "http://127.0.0.1:9/v1"
@@ -343,6 +345,18 @@ async def test_b27_loopback_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NO_PROXY", "")
     async with connected(in_turn(accepted(), SUCCESS)) as (_, client):
         await client.run_rollout(PROMPT, POLICY, "r-1")
+
+
+async def test_certificates_that_cannot_be_read_are_no_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """As an error of the client's own, which names the setting."""
+    request.addfinalizer(tls_context.cache_clear)
+    tls_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    async with RolloutClient(url="https://server.invalid") as client:
+        with pytest.raises(RolloutProtocolError, match="SSL_CERT_FILE cannot be read"):
+            await client.health()
 
 
 class Gate:

@@ -110,6 +110,19 @@ async def test_a_proxy_that_opens_no_way_is_not_waited_for_without_end(
     assert "no connection within 1 s" in error.message
 
 
+async def test_certificates_that_cannot_be_read_are_the_calls_error(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A call with TLS says so; one without needs none."""
+    request.addfinalizer(transport.tls_context.cache_clear)
+    transport.tls_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    error = await failure(PolicyClient("https://policy.invalid/v1"))
+    assert "the certificates of SSL_CERT_FILE cannot be read: No such file" in error.message
+    client, _ = serve("4")
+    assert (await client.complete([USER])).text == "4"
+
+
 async def test_certificates_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -44,10 +44,16 @@ class PooledTransport(httpx.AsyncBaseTransport):
     """Sends requests over one session, through a proxy where the environment asks for it.
 
     It has to be made inside the event loop that uses it.
+
+    Raises:
+        httpx.ConnectError: the certificates that the environment names cannot be read.
     """
 
     def __init__(self) -> None:
-        self._session = new_session()
+        try:
+            self._session = new_session(tls_context())
+        except FAILURES as error:
+            raise httpx.ConnectError(failure_reason(error)) from error
         self._by_proxy: dict[Proxy | None, AiohttpTransport] = {}
 
     @override

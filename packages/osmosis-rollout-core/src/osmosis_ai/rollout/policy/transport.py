@@ -59,13 +59,16 @@ asked to do it twice.
 """
 
 
-def new_session() -> aiohttp.ClientSession:
+def new_session(tls: ssl.SSLContext | bool = True) -> aiohttp.ClientSession:
     """Return a session with connections of its own, inside the event loop that will use it.
 
     As many connections are open as requests are, and no request waits for one.
+
+    Args:
+        tls: What certificates are checked with; `send` brings its own.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls_context()),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls),
         # One endpoint's cookies are none of the next one's business.
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SEC, sock_read=_SILENCE_SEC),
@@ -104,6 +107,7 @@ async def send(
             proxy=proxy.url if proxy else None,
             # aiohttp turns it into Proxy-Authorization.
             proxy_headers={"Authorization": key} if key else None,
+            ssl=tls_context() if proxy or target.scheme == "https" else True,
         )
     except aiohttp.ClientConnectionError:
         raise  # a certificate that is refused is a ValueError too
@@ -170,9 +174,16 @@ def retry_after_sec(value: str) -> float | None:
 def tls_context() -> ssl.SSLContext:
     """Return what servers' certificates are checked with: certifi's list, or `SSL_CERT_FILE` and
     `SSL_CERT_DIR`.
+
+    Raises:
+        UnsendableError: the file cannot be read.
     """
     # Reading the certificates takes tens of milliseconds, and any number of loops can share them.
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if file or folder:
+    if not (file or folder):
+        return ssl.create_default_context(cafile=certifi.where())
+    try:
         return ssl.create_default_context(cafile=file or None, capath=folder or None)
-    return ssl.create_default_context(cafile=certifi.where())
+    except OSError as error:
+        msg = f"the certificates of SSL_CERT_FILE cannot be read: {error.strerror}"
+        raise UnsendableError(msg) from error
