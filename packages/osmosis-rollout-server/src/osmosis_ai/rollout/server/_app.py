@@ -75,5 +75,5 @@ def _configure_logging() -> None:
     if logging.getLogger().hasHandlers():
         return
     logging.basicConfig(level=logging.INFO)
-    # It tells every URL that it calls, and those of rollouts may hold secrets.
+    # The server does not use it, but agents do: it tells every URL, and those may hold secrets.
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -72,7 +72,7 @@ class Upstreams:
                 url, headers = upstream.models_url, _headers(upstream)
                 async with await send(self._session, "GET", url, headers) as response:
                     models = await response.json(content_type=None)
-        except (*FAILURES, UpstreamError, ValueError, RecursionError):
+        except (*FAILURES, ValueError, RecursionError):
             pass  # not every engine has this route
         return token_parameters(models)
 
