@@ -2,8 +2,8 @@
 
 Burst: rollouts that all finish in the same moment, and a prompt peer. The floor, taken in turns
 with the server in the same run, is a bare app that takes the same POSTs and sends the same two
-bodies with httpx over the same transport, and does nothing else. Every server is a process of its
-own, so that CPU time is the server's alone. Compare the rows of one run, not runs.
+bodies over a session of aiohttp like the server's, and does nothing else. Every server is a process
+of its own, so that CPU time is the server's alone. Compare the rows of one run, not runs.
 
 Faults: rollouts that finish a number at a time, and a peer at which every fifth attempt fails at
 random: resets, 500s, answers that do not come in time, break off, or ask to wait; never more than
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import httpx
 
 QUESTION: Final = {"role": "user", "content": "What is 2 + 2? " + "Think about it. " * 30}
@@ -73,24 +74,25 @@ def our_app(gate: asyncio.Event | None) -> Any:
 
 
 def floor_app(gate: asyncio.Event | None) -> Any:
-    """Return a bare ASGI app that calls back twice for each POST, over our transport."""
-    from osmosis_ai.rollout.client._transport import PooledTransport
+    """Return a bare ASGI app that calls back twice for each POST, over the same connections."""
+    from osmosis_ai.rollout.policy.transport import new_session
 
     ready: list[tuple[dict[str, Any], bytes]] = []
     completion = json.dumps({"status": "success", "rollout_id": "x" * 16}).encode()
     workers: set[asyncio.Task[None]] = set()
 
-    async def work(client: httpx.AsyncClient) -> None:
+    async def work(session: aiohttp.ClientSession) -> None:
         while ready:
             request, graded = ready.pop()
-            await client.post(request["completion_callback_url"], content=completion)
-            await client.post(request["grader_callback_url"], content=graded)
+            for url, body in (("completion", completion), ("grader", graded)):
+                async with session.post(request[f"{url}_callback_url"], data=body) as response:
+                    await response.read()
 
     async def deliver() -> None:
         assert gate is not None
         await gate.wait()
-        async with httpx.AsyncClient(transport=PooledTransport(), timeout=60) as client:
-            await asyncio.gather(*(work(client) for _ in range(64)))
+        async with new_session() as session:
+            await asyncio.gather(*(work(session) for _ in range(64)))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
