@@ -102,6 +102,29 @@ async def test_a_call_that_waits_to_try_again(start: Start) -> None:
         assert len(policy.requests) == 1
 
 
+@pytest.mark.parametrize("ticks", [-1, 0, 1, 2])
+@pytest.mark.parametrize("place", [0, 1], ids=["before the answer", "within the answer"])
+async def test_b03_a_cancel_beside_the_end_stays_a_cancel(ticks: int, place: int) -> None:
+    """Whichever comes first, and until the call has told its caller of the end."""
+    answer, gate = gated(place)
+    with ScriptedPolicy(answer) as policy:
+        context = RolloutContext(policy.url)
+        with context:
+            call = asyncio.create_task(PolicyClient().complete([USER]))
+            await asyncio.to_thread(gate.wait)
+            await asyncio.sleep(0.1)  # what was sent before the gate has been read
+            if ticks < 0:
+                call.cancel()
+            context.end()
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            is_late = call.done()
+            call.cancel()
+            with pytest.raises(RolloutEndedError if is_late else asyncio.CancelledError):
+                await call
+        assert await asyncio.to_thread(policy.requests[0].wait) == "disconnected"
+
+
 async def test_calls_of_others_go_on() -> None:
     """A judge elsewhere, the rollouts beside and the outer one have nothing to do with it."""
     (judging, judge_gate), (outer, outer_gate) = gated(1), gated(1)
