@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import trustme
 
-from osmosis_ai.rollout.policy import PolicyClient, PolicyError, close_policy_clients, transport
+from osmosis_ai.rollout.policy import (
+    PolicyClient,
+    PolicyError,
+    _http,
+    close_policy_clients,
+    transport,
+)
 from osmosis_ai.rollout.testing import Gate, raw_reply, reply
 
 USER = {"role": "user", "content": "2+2?"}
@@ -62,6 +68,21 @@ async def test_a_compressed_answer_is_read(serve: Any) -> None:
     head = STREAM + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     client, _ = serve(raw_reply(head, body))
     assert (await client.complete([USER])).text == "4"
+
+
+@pytest.mark.parametrize(
+    "piece", [b"x" * 1000, b"\n" * 1000, b"data: x\n" * 100], ids=["a line", "no data", "an event"]
+)
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
+async def test_an_answer_without_end_is_an_error(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, kind: bytes, piece: bytes
+) -> None:
+    """It would take the memory of every rollout in the process."""
+    monkeypatch.setattr(_http, "_MAX_ANSWER_BYTES", 1 << 20)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n\r\n" % kind
+    client, policy = serve(raw_reply(head, *[piece * 100] * 200))
+    assert "does not end within 1 MiB" in (await failure(client)).message
+    assert len(policy.requests) == 1
 
 
 @pytest.mark.parametrize("place", [0, 1])

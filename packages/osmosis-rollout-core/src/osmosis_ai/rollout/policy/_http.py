@@ -26,6 +26,8 @@ _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 _MAX_REFUSAL_BYTES: Final = 64 * 1024
 _REFUSAL_SEC: Final = 2.0
 _DRAIN_SEC: Final = 0.2
+# 128k tokens with twenty alternatives each are a quarter of that.
+_MAX_ANSWER_BYTES: Final = 1 << 30
 
 
 class _TransientError(Exception):
@@ -44,6 +46,7 @@ class Answer:
         self._endpoint = endpoint
         self._response = response
         self._first = first
+        self._size = 0
 
     @property
     def is_json(self) -> bool:
@@ -55,22 +58,27 @@ class Answer:
         """Return the next bytes as they come, none at the end.
 
         Raises:
-            PolicyError: the connection broke.
+            PolicyError: the connection broke, or the answer does not end.
         """
         if self._first:
             data, self._first = self._first, b""
             return data
         try:
-            return await self._response.content.readany()
+            data = await self._response.content.readany()
         except FAILURES as error:
             msg = f"the policy's answer broke off: {_describe(error, self._endpoint)}"
             raise PolicyError(msg) from error
+        self._size += len(data)
+        if self._size > _MAX_ANSWER_BYTES:
+            msg = f"the policy's answer does not end within {_MAX_ANSWER_BYTES >> 20} MiB"
+            raise PolicyError(msg)
+        return data
 
     async def read_all(self) -> bytes:
         """Return the rest of the body.
 
         Raises:
-            PolicyError: the connection broke.
+            PolicyError: the connection broke, or the answer does not end.
         """
         parts: list[bytes] = []
         while data := await self.read():
@@ -85,7 +93,8 @@ class Answer:
             return
         with suppress(PolicyError, TimeoutError):
             async with asyncio.timeout(_DRAIN_SEC):
-                await self.read_all()
+                while await self.read():
+                    pass
 
     def close(self) -> None:
         """Close the response, and the connection too unless the body was read to its end."""
