@@ -1,13 +1,16 @@
 """What is under HTTP's surface: TLS, proxies, silence, and bytes that are no HTTP."""
 
 import asyncio
+import gc
 import gzip
+import os
 import re
 import socket
 import ssl
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import trustme
 
@@ -94,6 +97,47 @@ async def test_silence_is_an_error_and_not_tried_again(
     client, policy = serve(reply("4").insert(place, Gate()))
     assert "nothing came for 1 s" in (await failure(client)).message
     assert len(policy.requests) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="open files cannot be counted here")
+@pytest.mark.parametrize("refusal", [b"", b"HTTP/1.1 413 -\r\nContent-Length: 0\r\n\r\n"])
+async def test_a_peer_that_does_not_read_keeps_no_connection_open(refusal: bytes) -> None:
+    """What was not sent when the call ended is dropped with the connection."""
+    arrived, over = asyncio.Event(), asyncio.Event()
+
+    async def stand_still(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue]
+        writer.write(refusal)
+        arrived.set()
+        await over.wait()
+        writer.transport.abort()
+
+    def open_files() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    loop = asyncio.get_running_loop()
+    strict = loop.get_exception_handler()
+    if [int(part) for part in aiohttp.__version__.split(".")[:2]] < [3, 14]:
+        # It forgets a future of the lost connection, and asyncio tells of that.
+        loop.set_exception_handler(None)
+    async with await asyncio.start_server(stand_still, "127.0.0.1", 0) as server:
+        before = open_files()
+        client = PolicyClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        call = asyncio.create_task(client.complete([USER | {"content": "x" * 30_000_000}]))
+        await arrived.wait()
+        await asyncio.sleep(0.5)  # until nothing more fits into the sockets
+        call.cancel()
+        await asyncio.wait([call])
+        for _ in range(200):
+            if open_files() == before + 1:
+                break
+            await asyncio.sleep(0.05)
+        left = open_files() - before - 1  # the server's end
+        over.set()
+        await close_policy_clients()
+    gc.collect()
+    loop.set_exception_handler(strict)
+    assert left == 0
 
 
 async def test_a_proxy_that_is_none_for_http_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Final
+from typing import Final, override
 from urllib.parse import urlsplit
 
 import aiohttp
 import certifi
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.http import HttpProcessingError
 
 from osmosis_ai.rollout.policy._endpoint import basic_authorization
@@ -59,6 +61,23 @@ asked to do it twice.
 """
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Drops what a connection has not sent yet when it closes.
+
+    aiohttp would keep it open until that is sent: for ever, with a peer that does not read.
+    """
+
+    @override
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        transport = protocol.transport
+        is_closing = should_close or protocol.should_close
+        if is_closing and transport is not None and transport.get_write_buffer_size():
+            transport.abort()
+        super()._release(key, protocol, should_close=should_close)
+
+
 def new_session(tls: ssl.SSLContext | bool = True) -> aiohttp.ClientSession:
     """Return a session with connections of its own, inside the event loop that will use it.
 
@@ -68,7 +87,7 @@ def new_session(tls: ssl.SSLContext | bool = True) -> aiohttp.ClientSession:
         tls: What certificates are checked with; `send` brings its own.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls),
+        connector=_Connector(limit=0, keepalive_timeout=_IDLE_SEC, ssl=tls),
         # One endpoint's cookies are none of the next one's business.
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SEC, sock_read=_SILENCE_SEC),
