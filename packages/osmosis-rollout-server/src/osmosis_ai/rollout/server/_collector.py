@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 # How many more objects there must be before the collector looks at them; Python's own choice is
-# 700 or 2,000, which is what some ten open polls hold. Found by measuring: with this number no long
-# look falls into the moment in which 4,000 rollouts end, polled or called back.
+# 700 or 2,000, which is what some ten open polls hold. Found by measuring: with this number a long
+# look seldom falls into the moment in which 4,000 rollouts end, polled or called back.
 _NEW_OBJECTS: Final = 35_000
 
 
