@@ -374,16 +374,21 @@ async def test_b27_loopback_bypasses_proxies(monkeypatch: pytest.MonkeyPatch) ->
         await trainer.bodies()
 
 
-async def test_b27_a_failure_names_the_proxy_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, quick: None
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://user:sek-ret@127.0.0.1:9")
+async def deliver_behind(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a rollout whose callback goes through a proxy, to the end of its delivery."""
+    monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     app = create_rollout_server(backend=graded(), result_retention_sec=0)
     async with serving(app) as client:
         await client.start("r-1", grader_callback_url="http://trainer.example/graded")
         await until_ended(client)
+
+
+async def test_b27_a_failure_names_the_proxy_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, quick: None
+) -> None:
+    await deliver_behind("http://user:sek-ret@127.0.0.1:9", monkeypatch)
     lines = [line for line in caplog.messages if "not delivered" in line]
     assert len(lines) == 1
     assert "in 5 attempt(s)" in lines[0]
@@ -394,13 +399,7 @@ async def test_b27_a_failure_names_the_proxy_without_its_password(
 async def test_b27_a_proxy_that_is_no_url_is_named_without_its_password(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://user:sek-ret@h\u2100st")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    app = create_rollout_server(backend=graded(), result_retention_sec=0)
-    async with serving(app) as client:
-        await client.start("r-1", grader_callback_url="http://trainer.example/graded")
-        await until_ended(client)
+    await deliver_behind("http://user:sek-ret@h\u2100st", monkeypatch)
     assert "in 1 attempt(s): the environment names a proxy" in caplog.text
     assert "sek-ret" not in caplog.text
 

@@ -95,6 +95,20 @@ class Endpoint:
             extra_headers=headers,
         )
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a call."""
+        headers = {
+            **self.extra_headers,
+            "Accept": "text/event-stream, application/json",
+            # A compressed stream comes in the compressor's blocks instead of as it is made.
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+        }
+        if self.authorization:
+            headers["Authorization"] = self.authorization
+        return headers
+
     def redact(self, text: str) -> str:
         """Return the text without keys and their like, which servers repeat in their errors."""
         for secret in self.secrets:

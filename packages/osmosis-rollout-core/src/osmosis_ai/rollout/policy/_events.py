@@ -12,6 +12,7 @@ class EventReader:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
+        self._is_document = answer.is_json
         self._decoder = EventDecoder()
         self._is_over = False
 
@@ -21,7 +22,7 @@ class EventReader:
         Raises:
             PolicyError: the connection broke.
         """
-        if self._answer.is_json and not self._is_over:
+        if self._is_document and not self._is_over:
             self._is_over = True
             return [("", await self._answer.read_all())]
         events: list[ServerEvent] = []

@@ -4,7 +4,6 @@ import asyncio
 import random
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -14,8 +13,7 @@ from osmosis_ai.rollout.policy._refusals import bounded, refusal_message
 from osmosis_ai.rollout.policy.transport import (
     FAILURES,
     FINAL_FAILURES,
-    environment_proxy,
-    failure_reason,
+    describe_failure,
     retry_after_sec,
     send,
 )
@@ -66,7 +64,7 @@ class Answer:
         try:
             data = await self._response.content.readany()
         except FAILURES as error:
-            msg = f"the policy's answer broke off: {_describe(error, self._endpoint)}"
+            msg = f"the policy's answer broke off: {describe_failure(error, self._endpoint)}"
             raise PolicyError(msg) from error
         self._size += len(data)
         if self._size > _MAX_ANSWER_BYTES:
@@ -123,20 +121,12 @@ async def open_answer(session: aiohttp.ClientSession, endpoint: Endpoint, body: 
 
 
 async def _attempt(session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes) -> Answer:
-    headers = {
-        **endpoint.extra_headers,
-        "Accept": "text/event-stream, application/json",
-        # A compressed stream comes in the compressor's blocks instead of as it is made.
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-    }
-    if endpoint.authorization:
-        headers["Authorization"] = endpoint.authorization
     try:
-        response = await send(session, "POST", endpoint.url, headers, body)
+        response = await send(session, "POST", endpoint.url, endpoint.headers, body)
         return await _begin(endpoint, response)
     except FAILURES as error:
-        failed = PolicyError(f"the policy endpoint gave no answer: {_describe(error, endpoint)}")
+        msg = f"the policy endpoint gave no answer: {describe_failure(error, endpoint)}"
+        failed = PolicyError(msg)
         if isinstance(error, FINAL_FAILURES):
             raise failed from error
         raise _TransientError(failed) from error
@@ -169,10 +159,3 @@ async def _refusal(endpoint: Endpoint, response: aiohttp.ClientResponse) -> Exce
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     seconds = retry_after_sec(response.headers.get("Retry-After", ""))
     return None if seconds is None else min(seconds, _MAX_RETRY_AFTER_SEC)
-
-
-def _describe(error: Exception, endpoint: Endpoint) -> str:
-    target = urlsplit(endpoint.shown)
-    proxy = environment_proxy(target.scheme, target.hostname or "")
-    route = f" through the environment's proxy {proxy.url}" if proxy else ""
-    return f"{endpoint.redact(failure_reason(error))} ({endpoint.shown}{route})"

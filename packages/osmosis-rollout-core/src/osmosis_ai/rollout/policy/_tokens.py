@@ -53,8 +53,7 @@ class TokenRecord:
         for kind, entries in as_object(choice.get("logprobs")).items():
             if more := as_array(entries):
                 self.logprob_entries.setdefault(kind, []).extend(more)
-        if meta:
-            self._add_sglang(meta)
+        self._add_sglang(meta)
 
     def _ids_of_logprobs(self) -> list[int] | None:
         ids: list[Any] = [as_object(e).get("id") for e in self.logprob_entries.get("content", [])]

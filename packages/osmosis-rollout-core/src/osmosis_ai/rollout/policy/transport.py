@@ -21,7 +21,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.http import HttpProcessingError
 
-from osmosis_ai.rollout.policy._endpoint import basic_authorization
+from osmosis_ai.rollout.policy._endpoint import Endpoint, basic_authorization
 from osmosis_ai.rollout.policy._pool import PooledSession
 from osmosis_ai.rollout.policy._proxies import Proxy, environment_proxy
 
@@ -32,9 +32,11 @@ __all__ = [
     "Proxy",
     "UnsendableError",
     "basic_authorization",
+    "describe_failure",
     "environment_proxy",
     "failure_reason",
     "new_session",
+    "proxy_note",
     "retry_after_sec",
     "send",
     "tls_context",
@@ -163,6 +165,20 @@ def failure_reason(error: Exception) -> str:
             return "the connection was lost"
         case _:
             return "the server did not answer in HTTP"
+
+
+def proxy_note(url: str) -> str:
+    """Return what to add to an error about a URL: the proxy that is on the way there, if any."""
+    target = urlsplit(url)
+    proxy = environment_proxy(target.scheme, target.hostname or "")
+    return f" through the environment's proxy {proxy.url}" if proxy else ""
+
+
+def describe_failure(error: Exception, endpoint: Endpoint) -> str:
+    """Return for people what one of the `FAILURES` of a call is, and where it came about."""
+    return (
+        f"{endpoint.redact(failure_reason(error))} ({endpoint.shown}{proxy_note(endpoint.shown)})"
+    )
 
 
 def _os_reason(error: OSError) -> str:

@@ -13,8 +13,8 @@ from osmosis_ai.rollout.policy.transport import (
     PooledSession,
     UnsendableError,
     basic_authorization,
-    environment_proxy,
     failure_reason,
+    proxy_note,
     retry_after_sec,
     send,
 )
@@ -152,7 +152,5 @@ async def _read(target: Target, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _lost(target: Target, reason: str) -> Answer:
-    parts = urlsplit(target.url)
-    proxy = environment_proxy(parts.scheme, parts.hostname or "")
-    route = f", through the environment's proxy {proxy.url}" if proxy else ""
-    return Answer(problem=target.redact(reason) + route, may_pass=True)
+    note = proxy_note(target.url)
+    return Answer(problem=target.redact(reason) + (note and f",{note}"), may_pass=True)

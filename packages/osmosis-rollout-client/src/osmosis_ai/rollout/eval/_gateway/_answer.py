@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from osmosis_ai.rollout.policy.answers import Endpoint
-from osmosis_ai.rollout.policy.transport import FAILURES, environment_proxy, failure_reason
+from osmosis_ai.rollout.policy.transport import FAILURES, describe_failure
 
 
 class UpstreamError(Exception):
@@ -20,8 +20,6 @@ class Upstream:
 
     Attributes:
         endpoint: Where it is, and its key.
-        scheme: `http` or `https`.
-        host: Its host.
         models_url: Where it lists its models; the query may hold secrets.
         refused: The parameters of the gateway's own that it does not take.
     """
@@ -29,8 +27,6 @@ class Upstream:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         parts = urlsplit(endpoint.url)
-        self.scheme: str = parts.scheme
-        self.host: str = parts.hostname or ""
         base_path = parts.path.removesuffix("/chat/completions")
         self.models_url: str = urlunsplit(parts._replace(path=f"{base_path}/models"))
         self.refused: set[str] = set()
@@ -67,13 +63,6 @@ class Upstream:
             yield
         finally:
             self._calls -= 1
-
-    def describe(self, error: Exception) -> str:
-        """Return what went wrong with it, for people."""
-        proxy = environment_proxy(self.scheme, self.host)
-        route = f" through the environment's proxy {proxy.url}" if proxy else ""
-        reason = self.endpoint.redact(failure_reason(error))
-        return f"{reason} ({self.endpoint.shown}{route})"
 
 
 class Answer:
@@ -119,7 +108,8 @@ class Answer:
         try:
             return await self._response.content.readany()
         except FAILURES as error:
-            msg = f"the upstream's answer broke off: {self.upstream.describe(error)}"
+            reason = describe_failure(error, self.upstream.endpoint)
+            msg = f"the upstream's answer broke off: {reason}"
             raise UpstreamError(msg) from None
 
     def redact(self, data: bytes) -> bytes:

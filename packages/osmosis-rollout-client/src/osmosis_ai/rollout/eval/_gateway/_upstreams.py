@@ -16,6 +16,7 @@ from osmosis_ai.rollout.policy.answers import Endpoint
 from osmosis_ai.rollout.policy.transport import (
     FAILURES,
     FINAL_FAILURES,
+    describe_failure,
     new_session,
     retry_after_sec,
     send,
@@ -69,8 +70,10 @@ class Upstreams:
         models: object = None
         try:
             async with asyncio.timeout(_LOOK_SEC):
-                url, headers = upstream.models_url, _headers(upstream)
-                async with await send(self._session, "GET", url, headers) as response:
+                key = upstream.endpoint.authorization
+                headers = {"Authorization": key} if key else {}
+                asked = send(self._session, "GET", upstream.models_url, headers)
+                async with await asked as response:
                     models = await response.json(content_type=None)
         except (*FAILURES, ValueError, RecursionError):
             pass  # not every engine has this route
@@ -106,7 +109,8 @@ class Upstreams:
                 answer = await self._ask(upstream, asked, tries.count)
             except FAILURES as error:
                 if not await tries.again_after_failure(upstream, error):
-                    msg = f"the upstream gave no answer: {upstream.describe(error)}"
+                    reason = describe_failure(error, upstream.endpoint)
+                    msg = f"the upstream gave no answer: {reason}"
                     raise UpstreamError(msg) from None
                 continue
             if not tries.again_after(answer):
@@ -135,24 +139,12 @@ class Upstreams:
         assert self._session is not None
         with ExitStack() as closing:
             closing.enter_context(upstream.busy())
-            url, headers = upstream.endpoint.url, _headers(upstream)
+            url, headers = upstream.endpoint.url, upstream.endpoint.headers
             response = await send(self._session, "POST", url, headers, body)
             closing.callback(response.close)
             # A refusal says enough by its status: its body is not waited for here.
             first = b"" if response.status >= 300 else await response.content.readany()
             return Answer(upstream, response, first, retries, closing.pop_all())
-
-
-def _headers(upstream: Upstream) -> dict[str, str]:
-    headers = {
-        "Accept": "text/event-stream, application/json",
-        # A compressed stream comes in the compressor's blocks instead of as it is made.
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-    }
-    if upstream.endpoint.authorization:
-        headers["Authorization"] = upstream.endpoint.authorization
-    return headers
 
 
 class _Tries:
