@@ -295,7 +295,7 @@ async def in_turns(one: Callable[[], Awaitable[None]], concurrency: int, count: 
     await asyncio.gather(*(worker() for _ in range(concurrency)))
 
 
-async def roll_out(server: str, policy: str, concurrency: int, count: int) -> float:
+async def roll_out(framework: str, server: str, policy: str, concurrency: int, count: int) -> float:
     """Run rollouts through the server and return the seconds that they took."""
     from osmosis_ai.rollout.client import RolloutClient
 
@@ -303,7 +303,7 @@ async def roll_out(server: str, policy: str, concurrency: int, count: int) -> fl
 
     async def one() -> None:
         result = await client.run_rollout([QUESTION], policy, os.urandom(8).hex())
-        if result.sample is None or len(result.sample.messages) < 4:
+        if result.sample is None or len(result.sample.messages) != MESSAGES[framework]:
             sys.exit(f"a rollout failed: {result.err_message}")
 
     started = time.perf_counter()
@@ -364,11 +364,11 @@ def measure(
     policy: str,
 ) -> str:
     """Return one row's numbers."""
-    asyncio.run(roll_out(server, policy, concurrency, WARM_UP))
+    asyncio.run(roll_out(framework, server, policy, concurrency, WARM_UP))
     costs: list[tuple[float, float, float]] = []
     for _ in range(options.rounds):
         before = ask()["cpu"]
-        seconds = asyncio.run(roll_out(server, policy, concurrency, options.rollouts))
+        seconds = asyncio.run(roll_out(framework, server, policy, concurrency, options.rollouts))
         cost = (ask()["cpu"] - before) / options.rollouts
         floor = floor_in_a_child(framework, words, concurrency, options.rollouts, policy)
         costs.append((cost, floor, options.rollouts / seconds))
@@ -376,16 +376,18 @@ def measure(
     return f"{1e3 * cost:>9.1f}{1e3 * floor:>7.1f}{cost / floor:>7.2f}{rate:>8.1f}"
 
 
-def soak(total: int, server: str, ask: Any, policy: str) -> None:
+def soak(framework: str, total: int, server: str, ask: Any, policy: str) -> None:
     """Print memory and open descriptors of the server while `total` rollouts go through it."""
     print(f"{'rollouts':>9}{'MB':>8}{'descriptors':>13}")
     step = max(1, total // 10)
     for done in range(0, total, step):
-        asyncio.run(roll_out(server, policy, 32, step))
+        asyncio.run(roll_out(framework, server, policy, 32, step))
         usage = ask()
         print(f"{done + step:>9}{usage['mb']:>8.0f}{usage['descriptors']:>13.0f}", flush=True)
 
 
+# The SDK keeps a turn's words and its call apart.
+MESSAGES: Final = {"strands": 4, "openai-agents": 5}
 FRAMEWORKS: Final[dict[str, tuple[Callable[[], Any], Callable[[int], Callable[[], Any]]]]] = {
     "strands": (strands_app, strands_floor),
     "openai-agents": (openai_agents_app, openai_agents_floor),
@@ -421,7 +423,7 @@ def main() -> None:
             ):
                 if options.soak:
                     with child("--policy", str(options.words[0])) as (policy, _):
-                        soak(options.soak, server, ask, policy)
+                        soak(framework, options.soak, server, ask, policy)
                 else:
                     compare(framework, options, server, ask)
 
